@@ -1,0 +1,200 @@
+"""Every setting of a run, one dataclass per room. `Config.resolved()` leaves nothing to defaults of another day."""
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bipars.errors import UsageError, unknown
+
+
+def require(condition: bool, name: str, value: object, expected: str) -> None:
+    if not condition:
+        raise UsageError(f"{name} is {value!r}; expected {expected}")
+
+
+def require_positive(owner: str, settings: object, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        require(math.isfinite(value) and value > 0, f"{owner}.{name}", value, "a positive number")
+
+
+def require_hidden(name: str, sizes: tuple[int, ...]) -> None:
+    require(all(size >= 1 for size in sizes), name, sizes, "layer sizes of at least 1")
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """The lower level: policy optimisation on the modified reward. Defaults are the paper's for cart-pole."""
+
+    policy_hidden: tuple[int, ...] = (8, 8)
+    """Hidden layers of the policy network."""
+    value_hidden: tuple[int, ...] = (32, 32)
+    """Hidden layers of both critics."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Activation of policy and critics."""
+    initial_std: float = 0.6
+    """Standard deviation of a Gaussian policy at the start."""
+    num_envs: int = 20
+    """Environments stepped side by side."""
+    update_period: int = 20_000
+    """Environment steps collected before each update."""
+    gradient_steps: int = 50
+    """Minibatch gradient steps per update (the paper's "epochs")."""
+    batch_size: int = 1024
+    """Samples per gradient step."""
+    clip: float = 0.5
+    """How far the probability ratio may leave 1."""
+    gamma: float = 0.999
+    """Discount rate."""
+    gae_lambda: float = 0.95
+    """Bias-variance trade-off of the generalised advantage estimator."""
+    policy_learning_rate: float = 1e-4
+    """Adam's step size for the policy."""
+    value_learning_rate: float = 2e-4
+    """Adam's step size for the critics."""
+    max_grad_norm: float | None = None
+    """Clip policy and critic gradients to this norm; none clips nothing."""
+
+    def __post_init__(self) -> None:
+        require_hidden("ppo.policy_hidden", self.policy_hidden)
+        require_hidden("ppo.value_hidden", self.value_hidden)
+        require_positive(
+            "ppo", self, "initial_std", "num_envs", "gradient_steps", "batch_size", "clip",
+            "policy_learning_rate", "value_learning_rate", "update_period",
+        )  # fmt: skip
+        require(self.activation in ("relu", "tanh"), "ppo.activation", self.activation, "'relu' or 'tanh'")
+        require(0 <= self.gamma <= 1, "ppo.gamma", self.gamma, "a number in [0, 1]")
+        require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "a number in [0, 1]")
+        if self.max_grad_norm is not None:
+            require_positive("ppo", self, "max_grad_norm")
+        require(
+            self.update_period % self.num_envs == 0,
+            "ppo.update_period",
+            self.update_period,
+            f"a multiple of ppo.num_envs ({self.num_envs})",
+        )
+
+
+@dataclass(frozen=True)
+class WeightConfig:
+    """The weight function z_phi."""
+
+    form: Literal["auto", "state", "state-action", "per-action", "scalar"] = "auto"
+    """What z depends on; auto follows the method and the action space."""
+    hidden: tuple[int, ...] = (16, 8)
+    """Hidden layers of the weight network (tanh)."""
+    initial: float = 1.0
+    """Weight of every term at the start."""
+    low: float | None = None
+    """Smallest weight allowed; none leaves the range free."""
+    high: float | None = None
+    """Largest weight allowed; none leaves the range free."""
+    learning_rate: float | None = None
+    """Adam's step size for phi; none takes the preset of the method and term."""
+    max_grad_norm: float | None = None
+    """Clip the gradient of phi to this norm; none clips nothing."""
+
+    def __post_init__(self) -> None:
+        require_hidden("weights.hidden", self.hidden)
+        require(math.isfinite(self.initial), "weights.initial", self.initial, "a finite number")
+        if self.low is not None and self.high is not None:
+            require(self.low < self.high, "weights.low", self.low, f"less than weights.high ({self.high})")
+        for name in ("learning_rate", "max_grad_norm"):
+            if getattr(self, name) is not None:
+                require_positive("weights", self, name)
+
+
+@dataclass(frozen=True)
+class UpperConfig:
+    """The upper level: how the gradient of the true return with respect to phi is estimated."""
+
+    sampling: Literal["interleaved", "round"] = "interleaved"
+    """interleaved: one step of phi after every step of theta; round: one per update, on the next policy's samples."""
+    second_order: Literal["exact", "opg", "none"] = "opg"
+    """IMGL's Hessian term: exact, outer product of gradients, or dropped."""
+    horizon: Literal["gamma", "gamma-lambda"] = "gamma"
+    """Discount of later terms in the derivative of the modified advantage."""
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("sampling", ("interleaved", "round")),
+            ("second_order", ("exact", "opg", "none")),
+            ("horizon", ("gamma", "gamma-lambda")),
+        ):
+            if getattr(self, name) not in known:
+                raise unknown(f"upper.{name}", str(getattr(self, name)), known)
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run: an environment, its reward terms, a method and a seed."""
+
+    env: str = "cartpole"
+    """Environment name."""
+    env_options: dict[str, Any] = field(default_factory=dict)
+    """Settings of the environment itself, such as force."""
+    terms: tuple[str, ...] = ()
+    """Reward terms, by name."""
+    method: str = "mgl"
+    """How the terms are used; a row of the methods table."""
+    seed: int = 0
+    """Seed of everything random in the run."""
+    total_steps: int = 1_200_000
+    """Environment steps to train for, rounded up to whole updates."""
+    evaluation_episodes: int = 20
+    """Greedy episodes per evaluation, after every update."""
+    checkpoint_every: int = 10
+    """Updates between checkpoints."""
+    weights_from: str | None = None
+    """Run directory whose learned weight function is loaded and kept frozen."""
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    weights: WeightConfig = field(default_factory=WeightConfig)
+    upper: UpperConfig = field(default_factory=UpperConfig)
+
+    def __post_init__(self) -> None:
+        require_positive("config", self, "total_steps", "evaluation_episodes", "checkpoint_every")
+        require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number in [0, 2^32)")
+
+    @property
+    def num_updates(self) -> int:
+        return math.ceil(self.total_steps / self.ppo.update_period)
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> "Config":
+        return _build(Config, data, "config")
+
+
+def _build(kind: Any, data: dict[str, Any], where: str) -> Any:
+    """A dataclass from parsed JSON or TOML; a key that does not exist is an error, not a silence."""
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for key, value in data.items():
+        if key not in hints:
+            raise unknown(f"key in {where}", key, hints)
+        if dataclasses.is_dataclass(hints[key]):
+            value = _build(hints[key], value, f"{where}.{key}")
+        elif isinstance(value, list):
+            value = tuple(value)
+        elif not _fits(value, hints[key]):
+            raise UsageError(f"{where}.{key} is {value!r}; expected {hints[key]}")
+        values[key] = value
+    return kind(**values)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        return True  # the dataclass itself checks, with a suggestion
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    kind = origin or hint
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))

@@ -1,0 +1,32 @@
+"""The errors a user can cause. Each message names the thing, its value and the remedy."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class BiparsError(Exception):
+    """Base of everything the library raises on purpose; the command line prints it without a traceback."""
+
+
+class UsageError(BiparsError, ValueError):
+    """A wrong name or value, found before any work started."""
+
+
+class NonFiniteError(BiparsError, FloatingPointError):
+    """A reward, a term or a gradient stopped being a number during training."""
+
+
+class CheckpointError(BiparsError):
+    """A file on disk is not what was written there."""
+
+
+class RunDirectoryError(BiparsError):
+    """A run directory is in use, or holds something else."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """An error that lists what exists and guesses what was meant."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    return UsageError(f"unknown {what} '{name}'.{hint} Known: {', '.join(names)}")

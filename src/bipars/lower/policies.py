@@ -1,0 +1,95 @@
+"""Stochastic policies. Each takes its random numbers as an argument, drawn by the caller."""
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bipars.config import PPOConfig
+from bipars.envs.base import BoxActions, Environment
+from bipars.networks import MLP, make_mlp
+from bipars.shaping.weights import WeightFunction
+
+
+class Policy(Protocol):
+    """A pytree of parameters theta with a distribution over actions."""
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array: ...
+    def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array: ...
+    def mode(self, obs: Float[Array, "... obs"]) -> Array: ...
+    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]: ...
+
+
+class CategoricalPolicy(eqx.Module):
+    net: MLP
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "... action"]:
+        return jax.random.gumbel(key, (*shape, self.net.layers[-1].bias.size))
+
+    def sample(self, obs: Float[Array, "... obs"], noise: Float[Array, "... action"]) -> Array:
+        return jnp.argmax(self.net(obs) + noise, axis=-1)
+
+    def mode(self, obs: Float[Array, "... obs"]) -> Array:
+        return jnp.argmax(self.net(obs), axis=-1)
+
+    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
+        log_probs = jax.nn.log_softmax(self.net(obs))
+        # A sum over one-hot rows: on CPU a gather costs more, and its transpose (a scatter) much more.
+        return jnp.sum(log_probs * jax.nn.one_hot(action, log_probs.shape[-1], dtype=log_probs.dtype), axis=-1)
+
+
+class GaussianPolicy(eqx.Module):
+    """Mean from a network, one learned log standard deviation per dimension."""
+
+    net: MLP
+    log_std: Float[Array, " action"]
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "... action"]:
+        return jax.random.normal(key, (*shape, self.log_std.size))
+
+    def sample(self, obs: Float[Array, "... obs"], noise: Float[Array, "... action"]) -> Array:
+        return self.net(obs) + jnp.exp(self.log_std) * noise
+
+    def mode(self, obs: Float[Array, "... obs"]) -> Array:
+        return self.net(obs)
+
+    def log_prob(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "..."]:
+        standard = (action - self.net(obs)) * jnp.exp(-self.log_std)
+        return jnp.sum(-0.5 * standard**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+
+
+class HyperPolicy(eqx.Module):
+    """Explicit mapping (section 4.1): the policy sees (s, z_phi(s)) instead of s."""
+
+    policy: CategoricalPolicy | GaussianPolicy
+    weights: WeightFunction
+
+    def _extend(self, obs: Float[Array, "... obs"]) -> Float[Array, "... obs_and_weights"]:
+        return jnp.concatenate([obs, self.weights.hint(obs)], axis=-1)  # type: ignore[attr-defined]
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return self.policy.draw_noise(key, shape)
+
+    def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array:
+        return self.policy.sample(self._extend(obs), noise)
+
+    def mode(self, obs: Float[Array, "... obs"]) -> Array:
+        return self.policy.mode(self._extend(obs))
+
+    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
+        return self.policy.log_prob(self._extend(obs), action)
+
+
+def make_policy(
+    key: PRNGKeyArray, config: PPOConfig, env: Environment, extra_inputs: int = 0
+) -> CategoricalPolicy | GaussianPolicy:
+    """A Gaussian policy for Box actions, a categorical one for Discrete."""
+    actions = env.actions
+    outputs = actions.size if isinstance(actions, BoxActions) else actions.n
+    sizes = (env.observation_size + extra_inputs, *config.policy_hidden, outputs)
+    net = make_mlp(key, sizes, config.activation)
+    if isinstance(actions, BoxActions):
+        return GaussianPolicy(net, jnp.full(outputs, jnp.log(config.initial_std)))
+    return CategoricalPolicy(net)

@@ -1,0 +1,101 @@
+"""The lower level: one PPO gradient step on the modified reward (equations 3 and 6 of the paper)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bipars.config import PPOConfig
+from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
+from bipars.networks import MLP, make_mlp
+
+
+class Samples(NamedTuple):
+    """What both levels learn from. Built once per update, then drawn from in minibatches."""
+
+    obs: Float[Array, "sample obs"]
+    action: Array
+    log_prob: Float[Array, " sample"]
+    """Under the policy that acted."""
+    modified_advantage: Float[Array, " sample"]
+    modified_target: Float[Array, " sample"]
+    true_advantage: Float[Array, " sample"] | None = None
+    true_target: Float[Array, " sample"] | None = None
+    credit: Float[Array, "sample phi"] | None = None
+    """Derivative of the modified advantage with respect to phi."""
+
+
+class Learner(NamedTuple):
+    """theta and the two value functions, each with its optimiser's state."""
+
+    policy: CategoricalPolicy | GaussianPolicy
+    policy_optimiser: optax.OptState
+    modified_critic: MLP
+    modified_critic_optimiser: optax.OptState
+    true_critic: MLP | None
+    true_critic_optimiser: optax.OptState | None
+
+
+def adam(learning_rate: float, max_grad_norm: float | None) -> optax.GradientTransformation:
+    optimiser = optax.adam(learning_rate, eps=1e-8)
+    return optimiser if max_grad_norm is None else optax.chain(optax.clip_by_global_norm(max_grad_norm), optimiser)
+
+
+def init_learner(
+    key: PRNGKeyArray,
+    config: PPOConfig,
+    observation_size: int,
+    policy: CategoricalPolicy | GaussianPolicy,
+    with_true_critic: bool,
+) -> Learner:
+    modified_key, true_key = jax.random.split(key)
+    sizes = (observation_size, *config.value_hidden, 1)
+    policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
+    value_adam = adam(config.value_learning_rate, config.max_grad_norm)
+    modified = make_mlp(modified_key, sizes, config.activation)
+    true = make_mlp(true_key, sizes, config.activation) if with_true_critic else None
+    return Learner(
+        policy,
+        policy_adam.init(policy),
+        modified,
+        value_adam.init(modified),
+        true,
+        None if true is None else value_adam.init(true),
+    )
+
+
+def probability_ratio(policy: Policy, samples: Samples) -> Float[Array, " sample"]:
+    return jnp.exp(policy.log_prob(samples.obs, samples.action) - samples.log_prob)
+
+
+def surrogate(policy: Policy, samples: Samples, advantage: Float[Array, " sample"], clip: float) -> Float[Array, ""]:
+    """PPO's clipped objective; a sample beyond the clip contributes no gradient."""
+    ratio = probability_ratio(policy, samples)
+    return jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
+
+
+def unclipped(
+    ratio: Float[Array, " sample"], advantage: Float[Array, " sample"], clip: float
+) -> Float[Array, " sample"]:
+    """1 where `surrogate` has a gradient, 0 where the clip has cut it off."""
+    beyond = ((advantage > 0) & (ratio > 1 + clip)) | ((advantage < 0) & (ratio < 1 - clip))
+    return jnp.where(beyond, 0.0, 1.0).astype(ratio.dtype)
+
+
+def fit_critic(
+    critic: MLP,
+    state: optax.OptState,
+    optimiser: optax.GradientTransformation,
+    obs: Float[Array, "sample obs"],
+    target: Float[Array, " sample"],
+) -> tuple[MLP, optax.OptState, Float[Array, ""]]:
+    """One step of Adam on the squared error."""
+
+    def loss(net: MLP) -> Float[Array, ""]:
+        return jnp.mean((net(obs)[..., 0] - target) ** 2)
+
+    error, gradient = jax.value_and_grad(loss)(critic)
+    step, state = optimiser.update(gradient, state, critic)
+    return optax.apply_updates(critic, step), state, error

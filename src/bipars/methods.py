@@ -1,0 +1,102 @@
+"""Every method as one row: what weights the terms get, and who moves them. Adding a row does not touch the loop."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from bipars.config import Config
+from bipars.envs.base import BoxActions, Environment
+from bipars.errors import UsageError, unknown
+from bipars.shaping.weights import FORMS
+from bipars.upper.base import Estimator
+from bipars.upper.em import ExplicitMapping
+from bipars.upper.imgl import IncrementalMetaGradient
+from bipars.upper.mgl import MetaGradient
+
+Form = Literal["state", "state-action", "per-action", "scalar"]
+
+
+@dataclass(frozen=True)
+class Method:
+    summary: str
+    discrete_form: Form = "scalar"
+    """What z depends on when actions are discrete ..."""
+    continuous_form: Form = "scalar"
+    """... and when they are continuous."""
+    initial_weight: float | None = None
+    """Weight of every term at the start; none takes the configured one."""
+    estimator: Callable[[Config], Estimator] | None = None
+    """Who moves phi; none leaves the weights as they start."""
+    hyper_policy: bool = False
+    """The policy takes z(s) as an input."""
+    learning_rate: float | None = None
+    """Step size of phi; none takes the preset of the term."""
+
+
+METHODS: dict[str, Method] = {
+    "ppo": Method("no shaping: the true reward alone", initial_weight=0.0),
+    "ns": Method("naive shaping: every term counts fully, everywhere", initial_weight=1.0),
+    "em": Method(
+        "explicit mapping: the policy takes z(s) as an input",
+        "per-action",
+        "state",
+        estimator=lambda config: ExplicitMapping(config.ppo.clip),
+        hyper_policy=True,
+    ),
+    "mgl": Method(
+        "meta-gradient learning: through the last policy step",
+        "per-action",
+        "state-action",
+        estimator=lambda config: MetaGradient(config.ppo.clip),
+    ),
+    "imgl": Method(
+        "incremental meta-gradient learning: through all policy steps",
+        "per-action",
+        "state-action",
+        estimator=lambda config: IncrementalMetaGradient(
+            config.ppo.clip, config.ppo.policy_learning_rate, config.upper.second_order
+        ),
+    ),
+    "single": Method(
+        "one weight per term, the same in every state, learned by meta-gradient",
+        estimator=lambda config: MetaGradient(config.ppo.clip),
+        learning_rate=1e-2,
+    ),
+}
+
+TERM_LEARNING_RATES = {"beneficial": 1e-5}
+"""Step size of phi where the paper gives one for the term's experiment; 5e-4 everywhere else."""
+DEFAULT_LEARNING_RATE = 5e-4
+
+
+def find_method(name: str) -> Method:
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+def resolve(config: Config, env: Environment, term_names: tuple[str, ...]) -> Config:
+    """The configuration with every `auto` and `none` replaced by what it stands for here."""
+    method = find_method(config.method)
+    weights = config.weights
+    form = weights.form
+    if form == "auto":
+        form = method.continuous_form if isinstance(env.actions, BoxActions) else method.discrete_form
+    elif form not in FORMS:
+        raise unknown("weights.form", form, (*FORMS, "auto"))
+    if method.hyper_policy and form == "state-action":
+        raise UsageError(
+            f"method '{config.method}' shows the policy z(s) before an action is chosen; "
+            "weights.form 'state-action' does not have that. Use 'state', 'per-action' or 'scalar'"
+        )
+    if method.estimator is not None and not term_names:
+        raise UsageError(f"method '{config.method}' learns the weights of reward terms; give at least one term")
+    rate = weights.learning_rate or method.learning_rate
+    if rate is None:
+        rate = min((TERM_LEARNING_RATES.get(name, DEFAULT_LEARNING_RATE) for name in term_names), default=1e-4)
+        if len(set(term_names)) > 1:
+            rate = DEFAULT_LEARNING_RATE
+    initial = weights.initial if method.initial_weight is None else method.initial_weight
+    return replace(
+        config, terms=term_names, weights=replace(weights, form=form, learning_rate=rate, initial=initial)
+    )

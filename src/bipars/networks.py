@@ -1,0 +1,72 @@
+"""Small multilayer perceptrons as pytrees: every leaf is an array, so `jax.grad` needs no filter."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Initialiser = Callable[[PRNGKeyArray, tuple[int, int]], tuple[Array, Array]]
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+
+
+class Linear(eqx.Module):
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+    def __call__(self, x: Float[Array, "... inputs"]) -> Float[Array, "... outputs"]:
+        return x @ self.weight + self.bias
+
+
+class MLP(eqx.Module):
+    layers: tuple[Linear, ...]
+    activation: str = eqx.field(static=True)
+
+    def __call__(self, x: Float[Array, "... inputs"]) -> Float[Array, "... outputs"]:
+        for layer in self.layers[:-1]:
+            x = ACTIVATIONS[self.activation](layer(x))
+        return self.layers[-1](x)
+
+
+def glorot(key: PRNGKeyArray, shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Glorot-uniform weights, zero biases."""
+    return jax.nn.initializers.glorot_uniform()(key, shape), jnp.zeros(shape[1])
+
+
+def uniform(scale: float) -> Initialiser:
+    """Weights and biases uniform in [-scale, scale]."""
+
+    def init(key: PRNGKeyArray, shape: tuple[int, int]) -> tuple[Array, Array]:
+        weight_key, bias_key = jax.random.split(key)
+        return (
+            jax.random.uniform(weight_key, shape, minval=-scale, maxval=scale),
+            jax.random.uniform(bias_key, shape[1:], minval=-scale, maxval=scale),
+        )
+
+    return init
+
+
+def make_mlp(
+    key: PRNGKeyArray,
+    sizes: Sequence[int],
+    activation: str,
+    hidden: Initialiser = glorot,
+    output: Initialiser = glorot,
+) -> MLP:
+    """A network with layers `sizes[0] -> sizes[1] -> ... -> sizes[-1]`."""
+    shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+    keys = jax.random.split(key, len(shapes))
+    inits = [hidden] * (len(shapes) - 1) + [output]
+    layers = tuple(Linear(*init(k, shape)) for init, k, shape in zip(inits, keys, shapes, strict=True))
+    return MLP(layers, activation)
+
+
+def ravel(tree: object) -> Float[Array, " parameters"]:
+    """All parameters of a pytree as one vector, in leaf order."""
+    return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def count_parameters(tree: object) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,121 @@
+"""Weight functions z_phi: how much each reward term counts, and where.
+
+All return one weight per term on the last axis. `hint(obs)` is what explicit mapping shows the policy: z at a state,
+before an action is chosen.
+"""
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bipars.config import WeightConfig
+from bipars.envs.base import BoxActions, DiscreteActions, Environment
+from bipars.errors import UsageError, unknown
+from bipars.networks import MLP, make_mlp, uniform
+
+
+class WeightFunction(Protocol):
+    """A pytree of parameters phi that maps a state and an action to one weight per term."""
+
+    def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]: ...
+
+
+class Range(eqx.Module):
+    """Where weights start and which interval they must stay in."""
+
+    initial: float = eqx.field(static=True)
+    low: float | None = eqx.field(static=True)
+    high: float | None = eqx.field(static=True)
+
+    def __call__(self, output: Float[Array, "..."]) -> Float[Array, "..."]:
+        raw = output + self.initial
+        if self.low is None and self.high is None:
+            return raw
+        # Straight through: weights start on the bound, where the derivative of a hard clip would be zero.
+        return raw + jax.lax.stop_gradient(jnp.clip(raw, self.low, self.high) - raw)
+
+
+class ScalarWeights(eqx.Module):
+    """One number per term, the same everywhere."""
+
+    value: Float[Array, " term"]
+    range: Range
+
+    def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
+        return self.hint(obs)
+
+    def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
+        return jnp.broadcast_to(self.range(self.value), (*obs.shape[:-1], self.value.size))
+
+
+class StateWeights(eqx.Module):
+    """z(s)."""
+
+    net: MLP
+    range: Range
+
+    def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
+        return self.hint(obs)
+
+    def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
+        return self.range(self.net(obs))
+
+
+class StateActionWeights(eqx.Module):
+    """z(s, a), the action an input of the network (one-hot where it is discrete)."""
+
+    net: MLP
+    range: Range
+    num_actions: int | None = eqx.field(static=True)
+
+    def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
+        one_hot = jax.nn.one_hot(action, self.num_actions, dtype=obs.dtype) if self.num_actions else None
+        encoded = jnp.clip(action, -1.0, 1.0) if one_hot is None else one_hot
+        return self.range(self.net(jnp.concatenate([obs, encoded], axis=-1)))
+
+
+class PerActionWeights(eqx.Module):
+    """z(s, a) for discrete actions, one output per action and term."""
+
+    net: MLP
+    range: Range
+    num_actions: int = eqx.field(static=True)
+
+    def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
+        every = self.hint(obs).reshape(*obs.shape[:-1], self.num_actions, -1)
+        chosen = jax.nn.one_hot(action, self.num_actions, dtype=obs.dtype)
+        return jnp.einsum("...a,...ak->...k", chosen, every)
+
+    def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... action_term"]:
+        return self.range(self.net(obs))
+
+
+FORMS = ("state", "state-action", "per-action", "scalar")
+
+
+def make_weights(key: PRNGKeyArray, config: WeightConfig, env: Environment, num_terms: int) -> WeightFunction:
+    """The weight function of `config.form`, its weights near `config.initial` everywhere (appendix D.1)."""
+    span = Range(config.initial, config.low, config.high)
+    actions, size = env.actions, env.observation_size
+    discrete = actions.n if isinstance(actions, DiscreteActions) else None
+
+    def net(inputs: int, outputs: int) -> MLP:
+        return make_mlp(key, (inputs, *config.hidden, outputs), "tanh", uniform(0.125), uniform(1e-3))
+
+    match config.form:
+        case "scalar":
+            return ScalarWeights(jnp.zeros(num_terms), span)
+        case "state":
+            return StateWeights(net(size, num_terms), span)
+        case "state-action":
+            action_size = actions.size if isinstance(actions, BoxActions) else actions.n
+            return StateActionWeights(net(size + action_size, num_terms), span, discrete)
+        case "per-action":
+            if discrete is None:
+                raise UsageError("weights.form 'per-action' needs discrete actions; use 'state-action' or 'state'")
+            return PerActionWeights(net(size, discrete * num_terms), span, discrete)
+        case other:
+            raise unknown("weights.form", str(other), FORMS)

@@ -1,0 +1,97 @@
+"""What a round reports: raw signals on the device, and the row of numbers a person reads."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from bipars.errors import NonFiniteError
+from bipars.evaluate import Evaluation
+from bipars.rollout import Batch
+
+
+class EpisodeSums(NamedTuple):
+    """Per step, the sums of the episode so far; they mean something where `ended`."""
+
+    ended: Bool[Array, "time env"]
+    sums: Float[Array, "time env sum"]
+    """True reward, modified reward, each raw term, each weighted term."""
+
+
+class Signals(NamedTuple):
+    reward: Float[Array, "time env"]
+    terms: Float[Array, "time env term"]
+    weights: Float[Array, "time env term"]
+    episodes: EpisodeSums
+    evaluation: Evaluation
+    log: dict[str, Array]
+
+
+def episode_sums(
+    unfinished: Float[Array, "env sum"],
+    batch: Batch,
+    terms: Float[Array, "time env term"],
+    weights: Float[Array, "time env term"],
+) -> tuple[EpisodeSums, Float[Array, "env sum"]]:
+    """Running sums of every episode, and those of the episodes that go on after the batch."""
+    weighted = weights * terms
+    modified = batch.reward + weighted.sum(-1)
+    values = jnp.concatenate([batch.reward[..., None], modified[..., None], terms, weighted], axis=-1)
+
+    def add(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        value, done = now
+        total = running + value
+        return jnp.where(done[:, None], 0.0, total), total
+
+    left, sums = jax.lax.scan(add, unfinished, (values, batch.done), unroll=8)
+    return EpisodeSums(batch.done, sums), left
+
+
+def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -> None:
+    """Stops the run where a reward, a term or a gradient is no longer a number."""
+    reward, terms = np.asarray(signals.reward), np.asarray(signals.terms)
+    named = [("the true reward", reward), *((f"term '{n}'", terms[..., k]) for k, n in enumerate(term_names))]
+    for name, values in named:
+        bad = ~np.isfinite(values)
+        if bad.any():
+            time, env = np.argwhere(bad)[0]
+            step = first_step + int(time) * values.shape[1] + int(env)
+            raise NonFiniteError(
+                f"{name} is {values[time, env]} at step {step} (environment {env}). The run stopped before using it; "
+                "its last checkpoint is kept. Mend the function and resume"
+            )
+    for name, value in signals.log.items():
+        if not np.isfinite(np.asarray(value)):
+            raise NonFiniteError(
+                f"{name} became {float(value)} in the update that ends at step {first_step + reward.size}. The last "
+                "checkpoint is kept. A smaller learning rate, or ppo.max_grad_norm, usually helps"
+            )
+
+
+def summarise(signals: Signals, term_names: Sequence[str]) -> dict[str, Any]:
+    """One row of metrics. Sums are per finished episode; weights are over the states visited in the round."""
+    ended = np.asarray(signals.episodes.ended)
+    finished = np.asarray(signals.episodes.sums)[ended]
+    sums = finished.mean(0) if len(finished) else np.full(signals.episodes.sums.shape[-1], np.nan)
+    count = len(term_names)
+    row: dict[str, Any] = {
+        "evaluation_return": float(np.mean(signals.evaluation.true_return)),
+        "evaluation_length": float(np.mean(signals.evaluation.length)),
+        "episodes": int(ended.sum()),
+        "true_return": float(sums[0]),
+        "modified_return": float(sums[1]),
+    }
+    weights = np.asarray(signals.weights).reshape(-1, count)
+    for k, name in enumerate(term_names):
+        low, high = np.quantile(weights[:, k], (0.1, 0.9))
+        row |= {
+            f"term/{name}": float(sums[2 + k]),
+            f"weighted_term/{name}": float(sums[2 + count + k]),
+            f"weight/{name}": float(weights[:, k].mean()),
+            f"weight_p10/{name}": float(low),
+            f"weight_p90/{name}": float(high),
+        }
+    return row | {name: float(value) for name, value in signals.log.items()}

@@ -1,0 +1,59 @@
+"""The upper level's one protocol: `init` makes h, `update` turns samples of the true reward into a gradient of phi.
+
+An estimator knows nothing of the loop that calls it, and the loop nothing of the estimator.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax
+from jaxtyping import Array, Float
+
+from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
+from bipars.lower.ppo import Samples, surrogate
+from bipars.networks import ravel
+from bipars.shaping.weights import WeightFunction
+
+Theta = CategoricalPolicy | GaussianPolicy
+
+
+class LowerStep(NamedTuple):
+    """The step theta -> theta' that the lower level just took: where it started and what it learned from."""
+
+    policy: Theta
+    samples: Samples
+
+
+class Estimator(Protocol):
+    """How theta' depends on phi, and hence the true return."""
+
+    def init(self, policy: Theta, weights: WeightFunction) -> Any:
+        """h, the derivative of theta with respect to phi, before the first step (line 3 of Algorithm 1)."""
+        ...
+
+    def update(
+        self, h: Any, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
+    ) -> tuple[WeightFunction, Any]:
+        """The gradient of the true return with respect to phi, and the next h (lines 9-14 and 18-21).
+
+        `policy` is theta', the result of `step`; `samples` carry the true advantage.
+        """
+        ...
+
+
+def true_gradient(policy: Policy, samples: Samples, clip: float) -> Any:
+    """v: the gradient of the true return at theta', by the policy gradient theorem."""
+    assert samples.true_advantage is not None
+    return jax.grad(surrogate)(policy, samples, samples.true_advantage, clip)
+
+
+def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightFunction:
+    """A flat gradient in the shape of the weight function's parameters."""
+    leaves, structure = jax.tree.flatten(weights)
+    parts, start = [], 0
+    for leaf in leaves:
+        parts.append(flat[start : start + leaf.size].reshape(leaf.shape))
+        start += leaf.size
+    return jax.tree.unflatten(structure, parts)
+
+
+__all__ = ["Estimator", "LowerStep", "Theta", "ravel", "true_gradient", "unravel_like"]

@@ -1,0 +1,93 @@
+"""Incremental meta-gradient learning (section 4.3): theta depends on phi through every step so far.
+
+    h  <-  (I + alpha H) h + alpha M,      H = Hessian of the modified objective, M = sum_i grad ratio_i (x) dA~_i/dphi
+
+with h = d theta/d phi, n x m. Three readings of H (appendix A.1): exact, outer product of gradients, or zero.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from bipars.lower.ppo import Samples, probability_ratio, surrogate, unclipped
+from bipars.networks import count_parameters
+from bipars.shaping.weights import WeightFunction
+from bipars.upper.base import LowerStep, Theta, ravel, true_gradient, unravel_like
+
+SecondOrder = Literal["exact", "opg", "none"]
+
+
+def ratio_gradients(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], Float[Array, "sample theta"]]:
+    """Each sample's probability ratio and its gradient."""
+
+    def one(theta: Theta, obs: Array, action: Array, log_prob: Array) -> Float[Array, ""]:
+        return jnp.exp(theta.log_prob(obs, action) - log_prob)
+
+    ratio, gradients = jax.vmap(jax.value_and_grad(one), (None, 0, 0, 0))(
+        policy, samples.obs, samples.action, samples.log_prob
+    )
+    flat = jnp.concatenate([leaf.reshape(ratio.size, -1) for leaf in jax.tree.leaves(gradients)], axis=-1)
+    return ratio, flat
+
+
+def exact_hessian_product(
+    policy: Theta, samples: Samples, clip: float, h: Float[Array, "theta phi"]
+) -> Float[Array, "theta phi"]:
+    """H h by forward-over-reverse differentiation of the batch objective: no per-sample Hessian is ever built.
+
+    The cheaper side is taken: one product per column of h, or, when n < m, the n columns of H itself.
+    """
+    flat, unravel = ravel_pytree(policy)
+
+    def gradient(theta: Float[Array, " theta"]) -> Float[Array, " theta"]:
+        return jax.grad(lambda t: surrogate(unravel(t), samples, samples.modified_advantage, clip))(theta)
+
+    if flat.size <= h.shape[1]:
+        return jax.jacfwd(gradient)(flat) @ h
+    return jax.vmap(lambda column: jax.jvp(gradient, (flat,), (column,))[1], in_axes=1, out_axes=1)(h)
+
+
+@dataclass(frozen=True)
+class IncrementalMetaGradient:
+    clip: float
+    learning_rate: float
+    """alpha of the lower level; unlike MGL's, h is not free of scale."""
+    second_order: SecondOrder
+    needs_credit: bool = True
+
+    def init(self, policy: Theta, weights: WeightFunction) -> Float[Array, "theta phi"]:
+        return jnp.zeros((count_parameters(policy), count_parameters(weights)))
+
+    def follow(self, h: Float[Array, "theta phi"], step: LowerStep) -> Float[Array, "theta phi"]:
+        """h after the step (lines 12-14 of Algorithm 1)."""
+        samples = step.samples
+        assert samples.credit is not None
+        ratio, gradients = ratio_gradients(step.policy, samples)
+        alive = unclipped(ratio, samples.modified_advantage, self.clip) / ratio.size
+        change = gradients.T @ (alive[:, None] * samples.credit)
+        if self.second_order == "exact":
+            change += exact_hessian_product(step.policy, samples, self.clip, h)
+        elif self.second_order == "opg":
+            # grad log pi = grad ratio / ratio; its own gradient is read as minus its outer product.
+            curvature = alive * samples.modified_advantage / ratio
+            change -= (gradients.T @ (curvature[:, None] * gradients)) @ h
+        return h + self.learning_rate * change
+
+    def update(
+        self,
+        h: Float[Array, "theta phi"],
+        step: LowerStep,
+        policy: Theta,
+        weights: WeightFunction,
+        samples: Samples,
+    ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
+        h = self.follow(h, step)
+        v = ravel(true_gradient(policy, samples, self.clip))
+        return unravel_like(weights, v @ h), h
+
+
+__all__ = ["IncrementalMetaGradient", "exact_hessian_product", "probability_ratio", "ratio_gradients"]
