@@ -1,0 +1,33 @@
+"""bipars learns how much each hand-written reward term should count, and where, while it trains the agent."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bipars.agent import BiPaRS
+    from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+    from bipars.errors import BiparsError
+    from bipars.shaping.terms import RewardTerm
+
+_HOMES = {
+    "BiPaRS": "agent",
+    "BiparsError": "errors",
+    "Config": "config",
+    "PPOConfig": "config",
+    "RewardTerm": "shaping.terms",
+    "UpperConfig": "config",
+    "WeightConfig": "config",
+}
+
+__version__ = "0.1.0"
+__all__ = [
+    "BiPaRS", "BiparsError", "Config", "PPOConfig", "RewardTerm", "UpperConfig", "WeightConfig", "__version__"
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Loads JAX only when something that needs it is asked for, so that `bipars --help` answers at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bipars' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(f"bipars.{_HOMES[name]}"), name)

@@ -75,7 +75,7 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-def resolve(config: Config, env: Environment, term_names: tuple[str, ...]) -> Config:
+def resolve(config: Config, env: Environment) -> Config:
     """The configuration with every `auto` and `none` replaced by what it stands for here."""
     method = find_method(config.method)
     weights = config.weights
@@ -89,14 +89,14 @@ def resolve(config: Config, env: Environment, term_names: tuple[str, ...]) -> Co
             f"method '{config.method}' shows the policy z(s) before an action is chosen; "
             "weights.form 'state-action' does not have that. Use 'state', 'per-action' or 'scalar'"
         )
-    if method.estimator is not None and not term_names:
+    if method.estimator is not None and not config.terms:
         raise UsageError(f"method '{config.method}' learns the weights of reward terms; give at least one term")
-    rate = weights.learning_rate or method.learning_rate
-    if rate is None:
-        rate = min((TERM_LEARNING_RATES.get(name, DEFAULT_LEARNING_RATE) for name in term_names), default=1e-4)
-        if len(set(term_names)) > 1:
-            rate = DEFAULT_LEARNING_RATE
     initial = weights.initial if method.initial_weight is None else method.initial_weight
-    return replace(
-        config, terms=term_names, weights=replace(weights, form=form, learning_rate=rate, initial=initial)
-    )
+    rate = weights.learning_rate or method.learning_rate or preset_learning_rate(config.terms)
+    return replace(config, weights=replace(weights, form=form, learning_rate=rate, initial=initial))
+
+
+def preset_learning_rate(terms: tuple[str, ...]) -> float:
+    """The paper's step size of phi for its experiment with this one term, else the faster default."""
+    names = {spec.partition(":")[0] for spec in terms}
+    return TERM_LEARNING_RATES.get(names.pop(), DEFAULT_LEARNING_RATE) if len(names) == 1 else DEFAULT_LEARNING_RATE

@@ -84,7 +84,7 @@ def summarise(signals: Signals, term_names: Sequence[str]) -> dict[str, Any]:
         "true_return": float(sums[0]),
         "modified_return": float(sums[1]),
     }
-    weights = np.asarray(signals.weights).reshape(-1, count)
+    weights = np.asarray(signals.weights).reshape(signals.reward.size, count)
     for k, name in enumerate(term_names):
         low, high = np.quantile(weights[:, k], (0.1, 0.9))
         row |= {

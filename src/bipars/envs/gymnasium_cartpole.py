@@ -7,8 +7,6 @@ import numpy as np
 
 from bipars.envs.cartpole import RESET_RANGE, advance, fallen
 
-IDS = {"bipars/CartPole-v0": False, "bipars/CartPoleContinuous-v0": True}
-
 
 class CartPoleEnv(gymnasium.Env[np.ndarray, Any]):
     """Sparse reward: -1 on the step that ends the episode by falling, else 0. Truncated at 200 steps by Gymnasium."""
@@ -36,11 +34,3 @@ class CartPoleEnv(gymnasium.Env[np.ndarray, Any]):
         self.state = advance(self.state, self.force * push, np)
         terminated = bool(fallen(self.state))
         return self.state.astype(np.float32), -1.0 if terminated else 0.0, terminated, False, {}
-
-
-def register() -> None:
-    for name, continuous in IDS.items():
-        if name not in gymnasium.registry:
-            gymnasium.register(
-                name, entry_point=CartPoleEnv, max_episode_steps=200, kwargs={"continuous": continuous}
-            )

@@ -17,7 +17,7 @@ def discounted_suffix_sums(
         total = value + kept * later
         return total, total
 
-    return jax.lax.scan(back, jnp.zeros_like(values[0]), (values, keep), reverse=True, unroll=4)[1]
+    return jax.lax.scan(back, jnp.zeros_like(values[0]), (values, keep), reverse=True)[1]
 
 
 def gae(

@@ -1,0 +1,242 @@
+"""The command line. Each command is a dataclass: its fields are the flags, their docstrings the help."""
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.errors import BiparsError, UsageError
+from bipars.runtime import cores
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a policy and learn what its reward terms are worth.
+
+    bipars train --env cartpole --term harmful --method mgl --seeds 0-4 --out runs/harmful
+    """
+
+    out: Path
+    """Directory for the runs; each seed gets its own below it."""
+    env: str = "cartpole"
+    """Environment; `bipars list` shows them."""
+    term: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Reward term, by name; repeat the flag for several."""
+    method: str = "mgl"
+    """How the terms are used; `bipars list` explains each."""
+    seeds: str = "0"
+    """Seeds, such as 0-4 or 0,3,7; one run each."""
+    steps: int = 1_200_000
+    """Environment steps per run."""
+    workers: int = 0
+    """Processes, one core each; 0 takes all cores."""
+    weights_from: Path | None = None
+    """A finished run (or a directory of seeds) whose learned weights are reused, frozen."""
+    env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """A setting of the environment itself, such as force=20; repeat the flag for several."""
+    evaluation_episodes: int = 20
+    """Greedy episodes per evaluation."""
+    checkpoint_every: int = 10
+    """Updates between checkpoints."""
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    weights: WeightConfig = field(default_factory=WeightConfig)
+    upper: UpperConfig = field(default_factory=UpperConfig)
+
+    def run(self) -> int:
+        from bipars.program import complete
+        from bipars.reuse import with_weights_from
+        from bipars.runs.directory import RunDirectory, seed_directory
+        from bipars.seeds import parse_seeds
+
+        config = complete(
+            Config(
+                env=self.env,
+                env_options=dict(_parse_option(text) for text in self.env_option),
+                terms=self.term,
+                method=self.method,
+                total_steps=self.steps,
+                evaluation_episodes=self.evaluation_episodes,
+                checkpoint_every=self.checkpoint_every,
+                ppo=self.ppo,
+                weights=self.weights,
+                upper=self.upper,
+            )
+        )
+        configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
+        runs = [RunDirectory.create(seed_directory(self.out, config.seed), config) for config in configs]
+        return finish(runs, self.out, self.workers)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Finish every unfinished run below a directory, from its last checkpoint."""
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """A run, or a directory of runs."""
+    workers: int = 0
+    """Processes, one core each; 0 takes all cores."""
+
+    def run(self) -> int:
+        from bipars.runs.directory import find_runs
+
+        return finish(find_runs(self.directory), self.directory, self.workers)
+
+
+@dataclass(frozen=True)
+class RunSuite:
+    """Run a suite: a grid of environments, terms, methods and seeds. What is finished is not done again."""
+
+    suite: Annotated[str, tyro.conf.Positional]
+    """Name of a shipped suite, or a TOML file."""
+    out: Path
+    """Directory for the runs and the table of results."""
+    seeds: str | None = None
+    """Seeds instead of the suite's own."""
+    steps: int | None = None
+    """Environment steps instead of the suite's own."""
+    workers: int = 0
+    """Processes, one core each; 0 takes all cores."""
+
+    def run(self) -> int:
+        from bipars.suite.plan import create_runs, load_suite
+
+        stages = create_runs(load_suite(self.suite, self.seeds, self.steps), self.out)
+        status = 0
+        for stage in stages:
+            if stage and not status:
+                status = finish(stage, self.out, self.workers, quiet=True)
+        show_results([run for stage in stages for run in stage], self.out)
+        return status
+
+
+@dataclass(frozen=True)
+class List:
+    """List the environments, terms, methods and suites that exist."""
+
+    def run(self) -> int:
+        from bipars.envs import ENVIRONMENTS
+        from bipars.methods import METHODS
+        from bipars.shaping.terms import TERMS
+        from bipars.suite.plan import shipped
+
+        print("environments:", ", ".join(ENVIRONMENTS))
+        print("terms:       ", ", ".join(TERMS))
+        print("suites:      ", ", ".join(shipped()))
+        print("methods:")
+        for name, method in METHODS.items():
+            print(f"  {name:8}{method.summary}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Three ways to use a harmful reward term on cart-pole, side by side."""
+
+    out: Path = Path("demo")
+    """Directory for runs, table and curves."""
+    workers: int = 0
+    """Processes, one core each; 0 takes all cores."""
+
+    def run(self) -> int:
+        from bipars.demo import run_demo
+
+        return run_demo(self.out, self.workers or cores())
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed, side by side in one run."""
+
+    what: Annotated[str, tyro.conf.Positional] = "cartpole"
+    """What to measure; cartpole is the only one so far."""
+    updates: int = 30
+    """Updates of 20,000 steps to time per method."""
+
+    def run(self) -> int:
+        from bipars.bench.cartpole import run_bench
+        from bipars.errors import unknown
+
+        if self.what != "cartpole":
+            raise unknown("benchmark", self.what, ["cartpole"])
+        return run_bench(self.updates)
+
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[RunSuite, tyro.conf.subcommand("suite")]
+    | Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+)
+
+
+def _parse_option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UsageError(f"--env-option is '{text}'; expected name=value, such as force=20")
+    try:
+        number = float(value)
+    except ValueError:
+        return name, value
+    return name, int(number) if number.is_integer() and "." not in value else number
+
+
+def finish(runs: "list[Any]", root: Path, workers: int, quiet: bool = False) -> int:
+    """Executes what is unfinished, then says what came of it. The exit status: 0 done, 1 failed, 130 stopped."""
+    from bipars.progress import standing_bar
+    from bipars.suite.local import run_locally
+
+    missing = [run for run in runs if not run.finished]
+    if not missing:
+        print(f"{root}: all {len(runs)} runs are finished already; nothing to do")
+    for run in missing:
+        with run.owned():  # another live owner is an error now, not in the middle
+            pass
+    steps = {str(run.path): run.config.total_steps for run in missing}
+    with standing_bar(str(root), steps) as show:
+        completed = run_locally(missing, workers or cores(), show)
+    failed = [run for run in missing if run.error_file.exists()]
+    left = [run for run in missing if not run.finished and run not in failed]
+    if not quiet:
+        show_results(runs, root)
+    for run in failed:
+        print(f"FAILED {run.path}: {run.read_json(run.error_file)['error']}", file=sys.stderr)
+    if not completed or left:
+        print(f"stopped with {len(left)} of {len(runs)} runs unfinished; go on with: bipars resume {root}")
+        return 130
+    return 1 if failed else 0
+
+
+def show_results(runs: "list[Any]", root: Path) -> None:
+    from bipars.report.summary import summarise_runs, table
+
+    cells = summarise_runs(runs, root)
+    if cells:
+        print(table(cells))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    command: Any = tyro.cli(
+        Command,  # type: ignore[arg-type]
+        prog="bipars",
+        description="Learn how much each hand-written reward term should count, and where.",
+        args=arguments,
+        config=(tyro.conf.FlagConversionOff,),
+    )
+    try:
+        return command.run()
+    except BiparsError as error:
+        print(f"bipars: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

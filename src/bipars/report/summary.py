@@ -1,0 +1,100 @@
+"""Runs gathered into cells (same settings, different seeds) and their figures over seeds."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bipars.runs.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """One row of a results table."""
+
+    name: str
+    seeds: tuple[int, ...]
+    final: np.ndarray
+    """Per seed, mean episode length of the last evaluations."""
+    whole: np.ndarray
+    """Per seed, mean episode length over all evaluations: how early it learned."""
+    returns: np.ndarray
+    """Per seed, mean true return of the last evaluations."""
+    weights: dict[str, np.ndarray]
+    """Per term and seed, the mean weight at the end."""
+
+
+def bootstrap_interval(values: np.ndarray, level: float = 0.95, samples: int = 10_000) -> tuple[float, float]:
+    """Percentile bootstrap of the mean over seeds."""
+    draws = np.random.default_rng(0).choice(values, (samples, len(values))).mean(axis=1)
+    low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
+    return float(low), float(high)
+
+
+def summarise_runs(runs: Sequence[RunDirectory], root: Path) -> list[CellSummary]:
+    """Finished runs by the directory that holds their seeds, in order of appearance."""
+    cells: dict[str, list[RunDirectory]] = {}
+    for run in runs:
+        if run.finished:
+            name = str(run.path.parent.relative_to(root)) if run.path != root else "."
+            cells.setdefault(name, []).append(run)
+    return [_summarise(name, members) for name, members in cells.items()]
+
+
+def _summarise(name: str, runs: list[RunDirectory]) -> CellSummary:
+    results = [run.result for run in runs]
+    return CellSummary(
+        name,
+        tuple(run.config.seed for run in runs),
+        np.array([result["evaluation_length"] for result in results]),
+        np.array([np.mean([row["evaluation_length"] for row in run.metrics]) for run in runs]),
+        np.array([result["evaluation_return"] for result in results]),
+        {term: np.array([result["weights"][term] for result in results]) for term in results[0]["weights"]},
+    )
+
+
+def table(cells: Sequence[CellSummary]) -> str:
+    """Markdown, readable in a terminal too."""
+    head = ["run", "seeds", "steps per episode (95 %)", "worst", "over all", "true return", "mean weight"]
+    rows = [_row(cell) for cell in cells]
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        return "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |"
+
+    return "\n".join([line(head), line(["-" * width for width in widths]), *(line(row) for row in rows)])
+
+
+def _row(cell: CellSummary) -> list[str]:
+    low, high = bootstrap_interval(cell.final)
+    weights = ", ".join(f"{term} {values.mean():+.2f}" for term, values in cell.weights.items())
+    return [
+        cell.name,
+        str(len(cell.seeds)),
+        f"{cell.final.mean():.1f} ({low:.0f} to {high:.0f})",
+        f"{cell.final.min():.0f}",
+        f"{cell.whole.mean():.1f}",
+        f"{cell.returns.mean():.3f}",
+        weights or "-",
+    ]
+
+
+def to_csv(cells: Sequence[CellSummary]) -> str:
+    """Every seed of every cell."""
+    terms = sorted({term for cell in cells for term in cell.weights})
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["run", "seed", "steps_per_episode", "steps_per_episode_over_all", "true_return", *(f"weight_{t}" for t in terms)]
+    )
+    for cell in cells:
+        for i, seed in enumerate(cell.seeds):
+            weights: list[Any] = [f"{cell.weights[t][i]:.4f}" if t in cell.weights else "" for t in terms]
+            writer.writerow(
+                [cell.name, seed, f"{cell.final[i]:.2f}", f"{cell.whole[i]:.2f}", f"{cell.returns[i]:.4f}", *weights]
+            )
+    return out.getvalue()

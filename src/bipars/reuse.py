@@ -1,0 +1,29 @@
+"""Reusing a learned weight function, frozen, for a fresh policy: the paper's second adaptability test."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bipars.config import Config
+from bipars.errors import UsageError
+from bipars.methods import find_method
+from bipars.runs.directory import RunDirectory, seed_directory
+
+
+def with_weights_from(config: Config, source: str | Path | None, seed: int) -> Config:
+    """The configuration of one seed; with a `source` run, its weight function replaces the learning of one.
+
+    `source` may also be a directory of runs by seed, of which the same seed is taken.
+    """
+    config = replace(config, seed=seed)
+    if source is None:
+        return config
+    path = seed_directory(source, seed)
+    run = RunDirectory(path if path.is_dir() else source)
+    learned = run.config
+    for name in ("env", "terms", "method"):
+        mine, theirs = getattr(config, name), getattr(learned, name)
+        if mine != theirs:
+            raise UsageError(f"{run.path} learned its weights with {name} {theirs!r}; this run has {mine!r}")
+    if find_method(learned.method).estimator is None:
+        raise UsageError(f"{run.path} used method '{learned.method}', which learns no weights")
+    return replace(config, weights=learned.weights, weights_from=str(run.path))

@@ -1,0 +1,142 @@
+"""One run from its directory: start or resume, train, log, checkpoint, finish."""
+
+import json
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from bipars.errors import BiparsError, CheckpointError
+from bipars.program import Program, build
+from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
+from bipars.runs.directory import RunDirectory
+from bipars.runs.files import sha256, write_json
+from bipars.runs.metrics import MetricsWriter
+from bipars.shaping.terms import RewardTerm
+from bipars.shaping.weights import WeightFunction
+from bipars.signals import check_finite, summarise
+from bipars.train import TrainState
+
+LAST_EVALUATIONS = 5
+"""Evaluations at the end of a run that its result averages."""
+
+Stop = Callable[[], bool]
+
+
+@contextmanager
+def stop_requests() -> Iterator[Stop]:
+    """Turns Ctrl-C and SIGTERM into a question the loop asks between rounds; a second Ctrl-C interrupts at once."""
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def execute(run: RunDirectory, stop: Stop, terms: Sequence[RewardTerm] | None = None) -> bool:
+    """Trains until the run is finished (True) or a stop is asked for (False, after a checkpoint)."""
+    with run.owned():
+        if run.finished:
+            return True
+        run.error_file.unlink(missing_ok=True)
+        try:
+            return _train(run, stop, terms)
+        except Exception as error:
+            message = str(error) if isinstance(error, BiparsError) else repr(error)
+            write_json(run.error_file, {"error": message, "traceback": traceback.format_exc()})
+            raise
+
+
+def _train(run: RunDirectory, stop: Stop, terms: Sequence[RewardTerm] | None) -> bool:
+    config = run.config
+    program = build(config, terms)
+    state, start, writer = restore(run, program) or begin(run, program)
+    period = config.ppo.update_period
+    try:
+        with open(run.timings_file, "a") as timings:
+            for round in range(start, program.rounds):
+                began = time.perf_counter()
+                state, signals = program.iterate(state, config.seed)
+                check_finite(signals, program.term_names, round * period)
+                row = {"round": round + 1, "step": program.steps_after(round + 1)}
+                writer.append(row | summarise(signals, program.term_names))
+                seconds = time.perf_counter() - began
+                timings.write(json.dumps(row | {"seconds": seconds, "steps_per_second": period / seconds}) + "\n")
+                stopping = stop()
+                if stopping or (round + 1) % config.checkpoint_every == 0 or round + 1 == program.rounds:
+                    save_checkpoint(run.checkpoints, round + 1, state, writer.mark())
+                if stopping and round + 1 < program.rounds:
+                    return False
+    finally:
+        writer.close()
+    write_json(run.result_file, make_result(run, program, state))
+    return True
+
+
+def begin(run: RunDirectory, program: Program) -> tuple[TrainState, int, MetricsWriter]:
+    config = run.config
+    weights = None if config.weights_from is None else load_weights(config.weights_from)
+    return program.init(config.seed, weights), 0, MetricsWriter(run.metrics_file)
+
+
+def restore(run: RunDirectory, program: Program) -> tuple[TrainState, int, MetricsWriter] | None:
+    """The newest checkpoint that is intact and whose metrics are too; None when the run never reached one."""
+    if not any(run.checkpoints.glob("*.json")):
+        return None
+    problems = []
+    for manifest, content in verified_checkpoints(run.checkpoints):
+        state = decode_tree(content, program.abstract_state(), f"{run.checkpoints / manifest.tensors}")
+        try:
+            writer = MetricsWriter(run.metrics_file, (manifest.metrics_size, manifest.metrics_sha256))
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        return state, manifest.round, writer
+    raise CheckpointError(
+        f"no checkpoint of {run.path} can be used ({'; '.join(problems) or 'all are damaged'}). "
+        f"Delete {run.checkpoints} to start this run again from the beginning"
+    )
+
+
+def load_state(path: str | Path, terms: Sequence[RewardTerm] | None = None) -> tuple[Program, TrainState, int]:
+    """The newest intact state of a run (or saved agent), without touching it."""
+    run = RunDirectory(path)
+    program = build(run.config, terms)
+    for manifest, content in verified_checkpoints(run.checkpoints):
+        source = str(run.checkpoints / manifest.tensors)
+        return program, decode_tree(content, program.abstract_state(), source), manifest.round
+    raise CheckpointError(f"{run.path} holds no intact checkpoint; train it first")
+
+
+def load_weights(path: str | Path) -> WeightFunction:
+    """The learned weight function of another run."""
+    return load_state(path)[1].weights
+
+
+def make_result(run: RunDirectory, program: Program, state: TrainState) -> dict[str, Any]:
+    """What a finished run amounts to. Holds no times: the same run gives the same bytes."""
+    rows = run.metrics
+    last = rows[-LAST_EVALUATIONS:]
+    return {
+        "steps": rows[-1]["step"],
+        "evaluations_averaged": len(last),
+        "evaluation_return": float(np.mean([row["evaluation_return"] for row in last])),
+        "evaluation_length": float(np.mean([row["evaluation_length"] for row in last])),
+        "weights": {name: rows[-1][f"weight/{name}"] for name in program.term_names},
+        "state_sha256": sha256(encode_tree(state)),
+    }

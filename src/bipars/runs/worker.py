@@ -1,0 +1,50 @@
+"""A process that executes runs one after the other: `python -m bipars.runs.worker --core 0 RUN [RUN ...]`."""
+
+import argparse
+import logging
+import os
+import sys
+
+from bipars.runtime import keep_freed_memory, use_one_core
+
+DONE, FAILED, STOPPED = 0, 1, 75
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--core", type=int, default=None)
+    parser.add_argument("runs", nargs="+")
+    options = parser.parse_args(arguments)
+    use_one_core(options.core)
+    keep_freed_memory()
+    logging.basicConfig(format="%(message)s")
+
+    from bipars.errors import BiparsError
+    from bipars.runs.directory import RunDirectory
+    from bipars.runs.execute import execute, stop_requests
+
+    parent, status = os.getppid(), DONE
+    with stop_requests() as asked:
+
+        def stop() -> bool:
+            return asked() or os.getppid() != parent  # an orphan saves its work and leaves
+
+        for path in options.runs:
+            if stop():
+                return STOPPED
+            try:
+                finished = execute(RunDirectory(path), stop)
+            except BiparsError as error:
+                print(f"{path}: {error}", file=sys.stderr)
+                status = FAILED
+            except Exception as error:
+                print(f"{path}: {error!r} (traceback in its error.json)", file=sys.stderr)
+                status = FAILED
+            else:
+                if not finished:
+                    return STOPPED
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,21 @@
+"""Reading seed lists as people type them."""
+
+from bipars.errors import UsageError
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`0-4` or `0,3,7` or `0-4,10`."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            low = int(first)
+            high = int(last) if dash else low
+        except ValueError:
+            raise UsageError(f"seeds are '{text}'; expected numbers such as 0-4 or 0,3,7") from None
+        if high < low:
+            raise UsageError(f"seeds are '{text}'; the range {part} runs backwards")
+        seeds.extend(range(low, high + 1))
+    if len(set(seeds)) != len(seeds):
+        raise UsageError(f"seeds are '{text}'; a seed stands there twice")
+    return tuple(seeds)
