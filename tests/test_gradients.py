@@ -1,0 +1,159 @@
+"""Every estimator against automatic differentiation through the whole inner loop, in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import CLIP, assert_same, make_problem
+
+from bipars.lower.policies import HyperPolicy
+from bipars.lower.ppo import probability_ratio, surrogate, unclipped
+from bipars.upper.base import LowerStep
+from bipars.upper.em import ExplicitMapping
+from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, ratio_gradients
+from bipars.upper.mgl import MetaGradient
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+ALPHA = 0.05
+CASES = [
+    (continuous, num_terms, form)
+    for continuous, forms in ((False, ("per-action", "state", "scalar")), (True, ("state-action", "state", "scalar")))
+    for num_terms in (1, 3)
+    for form in forms
+]
+
+
+def sgd(policy, samples, advantage):
+    """theta -> theta': one plain step up the clipped modified objective."""
+    gradient = jax.grad(surrogate)(policy, samples, advantage, CLIP)
+    return jax.tree.map(lambda p, g: p + ALPHA * g, policy, gradient)
+
+
+def minibatches(count, size, total=36):
+    return [np.random.default_rng(i).integers(0, total, size) for i in range(count)]
+
+
+@pytest.mark.parametrize(("continuous", "num_terms", "form"), CASES)
+def test_mgl_is_the_derivative_through_one_step(continuous, num_terms, form):
+    problem = make_problem(continuous, num_terms, form)
+    samples = problem.samples()
+
+    def true_return(weights):
+        after = sgd(problem.policy, samples, problem.modified_advantage(weights))
+        return surrogate(after, samples, samples.true_advantage, CLIP)
+
+    after = sgd(problem.policy, samples, samples.modified_advantage)
+    found, _ = MetaGradient(CLIP).update((), LowerStep(problem.policy, samples), after, problem.weights, samples)
+    expected = jax.grad(true_return)(problem.weights)
+    assert_same(jax.tree.map(lambda x: ALPHA * x, found), expected)
+
+
+def test_the_problems_hold_clipped_and_unclipped_samples_and_episodes_that_end():
+    for continuous in (False, True):
+        problem = make_problem(continuous, 1, "state")
+        samples = problem.samples()
+        alive = np.asarray(unclipped(probability_ratio(problem.policy, samples), samples.modified_advantage, CLIP))
+        assert 0 < alive.sum() < alive.size
+        assert 0 < np.asarray(problem.done)[:-1].sum()
+        assert np.asarray(problem.done & ~problem.terminated).any()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize(("continuous", "num_terms", "form"), CASES)
+def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, form, steps):
+    problem = make_problem(continuous, num_terms, form)
+    samples = problem.samples()
+    draws = minibatches(steps, 16)
+    take = lambda index: jax.tree.map(lambda x: x[index], samples)  # noqa: E731
+
+    def true_return(weights):
+        policy, advantage = problem.policy, problem.modified_advantage(weights)
+        for index in draws:
+            policy = sgd(policy, take(index), advantage[index])
+        return surrogate(policy, take(draws[-1]), samples.true_advantage[draws[-1]], CLIP)
+
+    estimator = IncrementalMetaGradient(CLIP, ALPHA, "exact")
+    policy, h = problem.policy, estimator.init(problem.policy, problem.weights)
+    for index in draws:
+        minibatch = take(index)
+        after = sgd(policy, minibatch, minibatch.modified_advantage)
+        found, h = estimator.update(h, LowerStep(policy, minibatch), after, problem.weights, minibatch)
+        policy = after
+    assert_same(found, jax.grad(true_return)(problem.weights))
+
+
+@pytest.mark.parametrize(("continuous", "form"), [(False, "per-action"), (False, "scalar"), (True, "state")])
+def test_em_is_the_derivative_through_the_policys_input(continuous, form):
+    num_terms = 2
+    width = num_terms * (2 if form == "per-action" else 1)
+    problem = make_problem(continuous, num_terms, form, extra_inputs=width)
+    samples = problem.samples()
+
+    def true_return(weights):
+        """Theorem 1 with the ratio written out by hand."""
+        seen = jnp.concatenate([samples.obs, weights.hint(samples.obs)], -1)
+        ratio = jnp.exp(problem.policy.log_prob(seen, samples.action) - samples.log_prob)
+        a = samples.true_advantage
+        beyond = jnp.where(a > 0, ratio > 1 + CLIP, ratio < 1 - CLIP)
+        return jnp.sum(jnp.where(beyond, 0.0, ratio * a)) / a.size
+
+    found, _ = ExplicitMapping(CLIP).update(
+        (), LowerStep(problem.policy, samples), problem.policy, problem.weights, samples
+    )
+    assert_same(found, jax.grad(true_return)(problem.weights))
+    assert HyperPolicy(problem.policy, problem.weights).mode(samples.obs).shape[0] == 36
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_hessian_product_from_either_side_is_the_hessian(continuous):
+    """h with fewer columns than parameters, and with more, takes different code."""
+    problem = make_problem(continuous, 1, "state")
+    samples = problem.samples()
+    flat, unravel = jax.flatten_util.ravel_pytree(problem.policy)
+    hessian = jax.hessian(lambda t: surrogate(unravel(t), samples, samples.modified_advantage, CLIP))(flat)
+    for columns in (3, flat.size + 10):
+        h = jax.random.normal(jax.random.key(columns), (flat.size, columns))
+        assert_same(exact_hessian_product(problem.policy, samples, CLIP, h), hessian @ h, 1e-10)
+
+
+def test_opg_reads_the_hessian_of_log_pi_as_minus_its_outer_product():
+    problem = make_problem(True, 2, "state-action")
+    samples = problem.samples()
+    ratio, gradients = ratio_gradients(problem.policy, samples)
+    g = np.asarray(gradients) / np.asarray(ratio)[:, None]
+    alive = np.asarray(unclipped(ratio, samples.modified_advantage, CLIP))
+    coefficient = alive * np.asarray(ratio) * np.asarray(samples.modified_advantage) / ratio.size
+    hessian = -sum(c * np.outer(gi, gi) for c, gi in zip(coefficient, g, strict=True))
+    step = LowerStep(problem.policy, samples)
+    h = jax.random.normal(jax.random.key(1), (g.shape[1], np.asarray(samples.credit).shape[1]))
+    plain = IncrementalMetaGradient(CLIP, ALPHA, "none").follow(h, step)
+    found = IncrementalMetaGradient(CLIP, ALPHA, "opg").follow(h, step)
+    assert_same(found - plain, ALPHA * hessian @ np.asarray(h), 1e-9)
+
+
+def test_first_imgl_step_is_mgl_times_alpha():
+    """With h = 0 the second-order term vanishes, whatever its form."""
+    problem = make_problem(False, 2, "per-action")
+    samples = problem.samples()
+    step = LowerStep(problem.policy, samples)
+    mgl, _ = MetaGradient(CLIP).update((), step, problem.policy, problem.weights, samples)
+    for second_order in ("exact", "opg", "none"):
+        estimator = IncrementalMetaGradient(CLIP, ALPHA, second_order)
+        h = estimator.init(problem.policy, problem.weights)
+        imgl, _ = estimator.update(h, step, problem.policy, problem.weights, samples)
+        assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, mgl))
+
+
+def test_bounded_weights_keep_their_gradient_at_the_bound():
+    from bipars.config import WeightConfig
+    from bipars.envs import CartPole
+    from bipars.shaping.weights import make_weights
+
+    config = WeightConfig(form="scalar", low=-1.0, high=1.0, initial=1.0)
+    weights = make_weights(jax.random.key(0), config, CartPole(), 1)
+    obs = jnp.zeros((1, 4))
+    slope = jax.grad(lambda w: w(obs, jnp.zeros(1, int)).sum())(weights)
+    assert float(slope.value[0]) == 1.0
+    raised = jax.tree.map(lambda x: x + 5.0, weights)
+    assert float(raised(obs, jnp.zeros(1, int))[0, 0]) == 1.0

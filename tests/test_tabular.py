@@ -1,0 +1,150 @@
+"""The same estimators against finite differences of the exact true return on a small tabular MDP.
+
+Three steps, two states, two actions. Under the uniform policy every action sequence is equally likely, so a batch that
+holds each of the 2 x 8 episodes once is the exact expectation, and no sampling error stands in the way.
+"""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import assert_same
+
+from bipars.lower.ppo import Samples, surrogate
+from bipars.networks import ravel
+from bipars.upper.base import LowerStep, true_gradient
+from bipars.upper.credit import advantage_credit
+from bipars.upper.imgl import IncrementalMetaGradient
+from bipars.upper.mgl import pull_back
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+HORIZON, STATES, ACTIONS, ALPHA = 3, 2, 2, 0.3
+NEXT = np.array([[0, 1], [1, 0]])  # action 1 changes the state
+TRUE = np.array([[0.0, 1.0], [2.0, -1.0]])
+TERM = np.array([[0.5, -1.0], [0.3, 0.7]])
+
+
+class TablePolicy(eqx.Module):
+    """Softmax over a table of time, state and action."""
+
+    logits: jax.Array
+
+    def log_prob(self, obs, action):
+        table = jax.nn.log_softmax(self.logits)
+        return table[obs[..., 0].astype(int), obs[..., 1].astype(int), action]
+
+
+class TableWeights(eqx.Module):
+    table: jax.Array
+
+    def __call__(self, obs, action):
+        return self.table[obs[..., 1].astype(int), action][..., None]
+
+
+def exact_return(policy, reward):
+    """Expected undiscounted return by dynamic programming."""
+    value = jnp.zeros(STATES)
+    for time in reversed(range(HORIZON)):
+        probability = jax.nn.softmax(policy.logits[time])
+        value = jnp.sum(probability * (reward + value[NEXT]), axis=-1)
+    return value.mean()
+
+
+def every_episode():
+    """obs (time, state), action, true reward, term: time x episode."""
+    episodes = []
+    for start, actions in itertools.product(range(STATES), itertools.product(range(ACTIONS), repeat=HORIZON)):
+        state, rows = start, []
+        for time, action in enumerate(actions):
+            rows.append(((time, state), action, TRUE[state, action], TERM[state, action]))
+            state = NEXT[state, action]
+        episodes.append(rows)
+    columns = [np.array([[row[i] for row in rows] for rows in episodes]) for i in range(4)]
+    return [jnp.asarray(np.swapaxes(column, 0, 1)) for column in columns]
+
+
+def make_samples(policy, weights):
+    obs, action, reward, term = every_episode()
+    obs = obs.astype(float)
+    done = jnp.zeros(action.shape, bool).at[-1].set(True)
+
+    def returns(r):
+        return jnp.cumsum(r[::-1], axis=0)[::-1].reshape(-1)
+
+    modified = reward + weights(obs, action)[..., 0] * term
+    credit = advantage_credit(weights, obs, action, term[..., None], done, 1.0, jnp.ones(()))
+    flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
+    return Samples(
+        flat(obs), flat(action), policy.log_prob(flat(obs), flat(action)),
+        returns(modified), returns(modified), returns(reward), None, flat(credit),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def problem():
+    policy = TablePolicy(jnp.zeros((HORIZON, STATES, ACTIONS)))
+    weights = TableWeights(jnp.array([[1.0, 0.5], [-0.3, 0.8]]))
+    return policy, weights, make_samples(policy, weights)
+
+
+def finite_differences(function, weights, eps=1e-5):
+    slopes = []
+    for i in range(weights.table.size):
+        bump = jnp.zeros(weights.table.size).at[i].set(eps).reshape(weights.table.shape)
+        up, down = TableWeights(weights.table + bump), TableWeights(weights.table - bump)
+        slopes.append((function(up) - function(down)) / (2 * eps))
+    return jnp.array(slopes)
+
+
+def policy_step(policy, samples, size):
+    """The mean is over samples; an episode has HORIZON of them."""
+    gradient = jax.grad(surrogate)(policy, samples, samples.modified_advantage, 0.2)
+    return jax.tree.map(lambda p, g: p + size * g, policy, gradient)
+
+
+def test_true_gradient_is_the_policy_gradient_of_the_exact_return(problem):
+    policy, _, samples = problem
+    expected = jax.grad(lambda p: exact_return(p, TRUE))(policy)
+    assert_same(jax.tree.map(lambda x: HORIZON * x, true_gradient(policy, samples, 0.2)), expected)
+
+
+def test_lower_step_climbs_the_exact_modified_return(problem):
+    policy, weights, samples = problem
+    expected = jax.grad(lambda p: exact_return(p, TRUE + weights.table * TERM))(policy)
+    found = jax.grad(surrogate)(policy, samples, samples.modified_advantage, 0.2)
+    assert_same(jax.tree.map(lambda x: HORIZON * x, found), expected)
+
+
+def test_mgl_is_the_slope_of_the_true_return_after_one_step(problem):
+    policy, weights, samples = problem
+
+    def after(w):
+        step = jax.grad(lambda p: exact_return(p, TRUE + w.table * TERM))(policy)
+        return jax.tree.map(lambda p, g: p + ALPHA * g, policy, step)
+
+    v = jax.grad(lambda p: exact_return(p, TRUE))(after(weights))
+    found = ALPHA * HORIZON * pull_back(v, LowerStep(policy, samples), 0.2)
+    assert_same(found, finite_differences(lambda w: exact_return(after(w), TRUE), weights), 1e-7)
+
+
+def test_exact_imgl_is_the_slope_of_the_true_return_after_three_steps(problem):
+    """The steps are real ones on a fixed batch; only the last return is exact."""
+    policy, weights, samples = problem
+
+    def train(w):
+        p, fixed = policy, make_samples(policy, w)
+        for _ in range(3):
+            p = policy_step(p, fixed, ALPHA)
+        return p
+
+    estimator = IncrementalMetaGradient(0.2, ALPHA, "exact")
+    h, p = jnp.zeros((policy.logits.size, weights.table.size)), policy
+    for _ in range(3):
+        h = estimator.follow(h, LowerStep(p, samples))
+        p = policy_step(p, samples, ALPHA)
+    v = ravel(jax.grad(lambda q: exact_return(q, TRUE))(p))
+    assert_same(v @ h, finite_differences(lambda w: exact_return(train(w), TRUE), weights), 1e-6)
