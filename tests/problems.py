@@ -1,4 +1,4 @@
-"""Small random problems for the gradient tests: a policy, a weight function and a batch with everything awkward in it."""
+"""Small random problems for the gradient tests, with everything awkward in their batches."""
 
 from typing import NamedTuple
 

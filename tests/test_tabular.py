@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import assert_same
 
 from bipars.lower.ppo import Samples, surrogate
 from bipars.networks import ravel
@@ -19,6 +18,7 @@ from bipars.upper.base import LowerStep, true_gradient
 from bipars.upper.credit import advantage_credit
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import pull_back
+from problems import assert_same
 
 pytestmark = pytest.mark.usefixtures("float64")
 

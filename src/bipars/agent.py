@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs.base import BoxActions
@@ -95,7 +97,7 @@ class BiPaRS:
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, None]:
-        """The action for one observation or a batch of them. `state` and `episode_start` are there for other libraries."""
+        """The action for one observation or a batch; `state` and `episode_start` are what other libraries pass."""
         obs = self._observation(observation)
         if deterministic:
             action = self.policy.mode(obs)
@@ -110,14 +112,12 @@ class BiPaRS:
         """z(s, a): one column per reward term."""
         obs = self._observation(observation)
         box = isinstance(self._program.algorithm.env.actions, BoxActions)
-        chosen = np.asarray(action, np.float32 if box else np.int32)
+        chosen = jnp.asarray(action, jnp.float32 if box else jnp.int32)
         return np.asarray(self._state.weights(obs, chosen))
 
     def evaluate(self, seed: int = 0) -> tuple[float, float]:
         """Mean true return and mean length of greedy episodes."""
-        result = self._program.algorithm.evaluate(
-            self._state.learner.policy, self._state.weights, jax.random.key(seed)
-        )
+        result = self._program.algorithm.evaluate(self._state.learner.policy, self._state.weights, jax.random.key(seed))
         return float(np.mean(result.true_return)), float(np.mean(result.length))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -146,8 +146,8 @@ class BiPaRS:
         agent._state, agent._rounds, agent._calls, agent.metrics = state, rounds, 0, []
         return agent
 
-    def _observation(self, observation: Any) -> np.ndarray:
-        obs = np.asarray(observation, np.float32)
+    def _observation(self, observation: Any) -> Array:
+        obs = jnp.asarray(observation, jnp.float32)
         size = self._program.algorithm.env.observation_size
         if obs.shape[-1:] != (size,):
             raise UsageError(f"observation has shape {obs.shape}; expected ({size},) or (batch, {size})")

@@ -223,7 +223,7 @@ def show_results(runs: "list[Any]", root: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     command: Any = tyro.cli(
-        Command,  # type: ignore[arg-type]
+        Command,
         prog="bipars",
         description="Learn how much each hand-written reward term should count, and where.",
         args=arguments,

@@ -27,9 +27,7 @@ def evaluate(env: Environment, policy: Policy, key: PRNGKeyArray, episodes: int)
 
     def step(now: Progress) -> Progress:
         physics, reward, terminated = jax.vmap(env.step)(now.physics, policy.mode(env.observe(now.physics)))
-        result = Evaluation(
-            now.result.true_return + jnp.where(now.alive, reward, 0.0), now.result.length + now.alive
-        )
+        result = Evaluation(now.result.true_return + jnp.where(now.alive, reward, 0.0), now.result.length + now.alive)
         return Progress(physics, now.alive & ~terminated, result, now.time + 1)
 
     start = Progress(

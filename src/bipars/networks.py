@@ -1,6 +1,7 @@
 """Small multilayer perceptrons as pytrees: every leaf is an array, so `jax.grad` needs no filter."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -56,7 +57,7 @@ def make_mlp(
     output: Initialiser = glorot,
 ) -> MLP:
     """A network with layers `sizes[0] -> sizes[1] -> ... -> sizes[-1]`."""
-    shapes = list(zip(sizes[:-1], sizes[1:], strict=True))
+    shapes = list(pairwise(sizes))
     keys = jax.random.split(key, len(shapes))
     inits = [hidden] * (len(shapes) - 1) + [output]
     layers = tuple(Linear(*init(k, shape)) for init, k, shape in zip(inits, keys, shapes, strict=True))

@@ -49,9 +49,7 @@ def rollout(
         physics, reward, terminated = jax.vmap(env.step)(state.physics, action)
         time = state.time + 1
         done = terminated | (time >= env.max_steps)
-        following = EnvState(
-            jnp.where(done[:, None], jax.vmap(env.reset)(noise[1]), physics), jnp.where(done, 0, time)
-        )
+        following = EnvState(jnp.where(done[:, None], jax.vmap(env.reset)(noise[1]), physics), jnp.where(done, 0, time))
         return following, (obs, action, env.observe(physics), reward, terminated, done)
 
     end, (obs, action, next_obs, reward, terminated, done) = jax.lax.scan(step, start, (action_noise, reset_noise))

@@ -143,9 +143,7 @@ class BiLevel:
     def run_policy(self, policy: Policy, state: EnvState, key: PRNGKeyArray) -> tuple[EnvState, Batch]:
         return rollout(self.env, policy, state, key, self.config.ppo.update_period // self.config.ppo.num_envs)
 
-    def evaluate_terms(
-        self, params: tuple[Any, ...], batch: Batch, key: PRNGKeyArray
-    ) -> Float[Array, "time env term"]:
+    def evaluate_terms(self, params: tuple[Any, ...], batch: Batch, key: PRNGKeyArray) -> Float[Array, "time env term"]:
         """f of every transition."""
         if not self.terms:
             return jnp.zeros((*batch.reward.shape, 0))

@@ -30,9 +30,7 @@ def advance(state: Any, force: Any, xp: ModuleType = jnp) -> Any:
     total_mass = CART_MASS + POLE_MASS
     pole_moment = POLE_MASS * POLE_HALF_LENGTH
     push = (force + pole_moment * angle_dot**2 * sin) / total_mass
-    angle_acc = (GRAVITY * sin - cos * push) / (
-        POLE_HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * cos**2 / total_mass)
-    )
+    angle_acc = (GRAVITY * sin - cos * push) / (POLE_HALF_LENGTH * (4.0 / 3.0 - POLE_MASS * cos**2 / total_mass))
     x_acc = push - pole_moment * angle_acc * cos / total_mass
     tau = SECONDS_PER_STEP
     return xp.stack(

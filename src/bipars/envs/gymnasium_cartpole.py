@@ -11,7 +11,7 @@ from bipars.envs.cartpole import RESET_RANGE, advance, fallen
 class CartPoleEnv(gymnasium.Env[np.ndarray, Any]):
     """Sparse reward: -1 on the step that ends the episode by falling, else 0. Truncated at 200 steps by Gymnasium."""
 
-    metadata: dict[str, Any] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
 
     def __init__(self, continuous: bool = False, force: float = 10.0) -> None:
         self.continuous, self.force = continuous, force

@@ -89,7 +89,14 @@ def to_csv(cells: Sequence[CellSummary]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ["run", "seed", "steps_per_episode", "steps_per_episode_over_all", "true_return", *(f"weight_{t}" for t in terms)]
+        [
+            "run",
+            "seed",
+            "steps_per_episode",
+            "steps_per_episode_over_all",
+            "true_return",
+            *(f"weight_{t}" for t in terms),
+        ]
     )
     for cell in cells:
         for i, seed in enumerate(cell.seeds):

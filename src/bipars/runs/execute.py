@@ -1,12 +1,12 @@
 """One run from its directory: start or resume, train, log, checkpoint, finish."""
 
 import json
+import os
 import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -113,7 +113,9 @@ def restore(run: RunDirectory, program: Program) -> tuple[TrainState, int, Metri
     )
 
 
-def load_state(path: str | Path, terms: Sequence[RewardTerm] | None = None) -> tuple[Program, TrainState, int]:
+def load_state(
+    path: str | os.PathLike[str], terms: Sequence[RewardTerm] | None = None
+) -> tuple[Program, TrainState, int]:
     """The newest intact state of a run (or saved agent), without touching it."""
     run = RunDirectory(path)
     program = build(run.config, terms)
@@ -123,7 +125,7 @@ def load_state(path: str | Path, terms: Sequence[RewardTerm] | None = None) -> t
     raise CheckpointError(f"{run.path} holds no intact checkpoint; train it first")
 
 
-def load_weights(path: str | Path) -> WeightFunction:
+def load_weights(path: str | os.PathLike[str]) -> WeightFunction:
     """The learned weight function of another run."""
     return load_state(path)[1].weights
 

@@ -26,6 +26,11 @@ class LowerStep(NamedTuple):
 class Estimator(Protocol):
     """How theta' depends on phi, and hence the true return."""
 
+    @property
+    def needs_credit(self) -> bool:
+        """Whether samples must carry the derivative of the modified advantage with respect to phi."""
+        ...
+
     def init(self, policy: Theta, weights: WeightFunction) -> Any:
         """h, the derivative of theta with respect to phi, before the first step (line 3 of Algorithm 1)."""
         ...

@@ -1,0 +1,126 @@
+"""`bipars bench cartpole`: steps per second of every method, and of Stable-Baselines3's PPO on the same work.
+
+Each measurement is a process of its own on one core, so that none warms the caches of another.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+
+from bipars.runtime import keep_freed_memory, use_one_core
+
+METHODS = (
+    ("ppo", "ppo", "opg"),
+    ("em", "em", "opg"),
+    ("mgl", "mgl", "opg"),
+    ("single", "single", "opg"),
+    ("imgl none", "imgl", "none"),
+    ("imgl opg", "imgl", "opg"),
+    ("imgl exact", "imgl", "exact"),
+)
+BOUNDS = {"em": 1.5, "mgl": 1.7, "imgl opg": 4.0}
+"""Times of PPO's time that we hold ourselves to."""
+PEER_STEPS = 60_000
+
+
+def measure(updates: int, method: str, second_order: str, env: str = "cartpole") -> dict[str, float]:
+    """In this process: time to the first update, and the median speed of the following ones."""
+    use_one_core(0)
+    keep_freed_memory()
+    import resource
+
+    import jax
+    import numpy as np
+
+    from bipars.config import Config, UpperConfig
+    from bipars.program import build, complete
+
+    began = time.perf_counter()
+    config = Config(env=env, terms=("harmful",), method=method, upper=UpperConfig(second_order=second_order))  # type: ignore[arg-type]
+    program = build(complete(config))
+    state, signals = program.iterate(program.init(0), 0)
+    jax.block_until_ready(signals)
+    start = time.perf_counter() - began
+    seconds = []
+    for _ in range(updates):
+        began = time.perf_counter()
+        state, signals = program.iterate(state, 0)
+        jax.block_until_ready(signals)
+        seconds.append(time.perf_counter() - began)
+    speed = config.ppo.update_period / float(np.median(seconds))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"steps_per_second": speed, "start_seconds": start, "megabytes": peak}
+
+
+def measure_peer() -> dict[str, float]:
+    """Stable-Baselines3's PPO: same networks, batch, number of gradient steps and environments."""
+    use_one_core(0)
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.env_util import make_vec_env
+
+    torch.set_num_threads(1)
+    model = stable_baselines3.PPO(
+        "MlpPolicy",
+        make_vec_env("bipars/CartPole-v0", n_envs=20),
+        n_steps=1000,
+        batch_size=1000,
+        n_epochs=3,  # 60 gradient steps of 1000 samples; ours takes 50 of 1024
+        gamma=0.999,
+        clip_range=0.5,
+        learning_rate=1e-4,
+        policy_kwargs={"net_arch": {"pi": [8, 8], "vf": [32, 32]}, "activation_fn": torch.nn.ReLU},
+        device="cpu",
+    )
+    model.learn(20_000)
+    began = time.perf_counter()
+    model.learn(PEER_STEPS, reset_num_timesteps=False)
+    return {"steps_per_second": PEER_STEPS / (time.perf_counter() - began)}
+
+
+def run_bench(updates: int) -> int:
+    """Prints the table; the peer's row only where it is installed."""
+    print(f"cart-pole, discrete, one core each, {updates} updates of 20,000 steps after the first\n")
+    print(
+        f"{'method':12} {'steps/s':>10} {'time / ppo':>11} {'bound':>6} {'1st start':>10} {'2nd start':>10} {'memory':>8}"
+    )
+    base = None
+    for label, method, second_order in METHODS:
+        with tempfile.TemporaryDirectory() as cache:
+            arguments = ["ours", str(updates), method, second_order]
+            first, second = _child(arguments, cache), _child(arguments, cache)
+        speed = max(first["steps_per_second"], second["steps_per_second"])
+        base = base or speed
+        bound = f"{BOUNDS[label]:.1f}" if label in BOUNDS else ""
+        print(
+            f"{label:12} {speed:10,.0f} {base / speed:11.2f} {bound:>6} {first['start_seconds']:8.1f} s "
+            f"{second['start_seconds']:8.1f} s {first['megabytes']:5.0f} MB",
+            flush=True,
+        )
+    assert base is not None
+    if find_spec("stable_baselines3") is None:
+        print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")
+        return 0
+    peer = _child(["peer"], None)["steps_per_second"]
+    print(
+        f"\nStable-Baselines3 PPO, 20 environments: {peer:,.0f} steps/s; ours is {base / peer:.1f} times that (bound 25)"
+    )
+    return 0
+
+
+def _child(arguments: list[str], cache: str | None) -> dict[str, float]:
+    environment = dict(os.environ) | ({"BIPARS_CACHE": cache} if cache else {})
+    command = [sys.executable, "-m", "bipars.bench.cartpole", *arguments]
+    result = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "peer":
+        print(json.dumps(measure_peer()))
+    else:
+        print(json.dumps(measure(int(sys.argv[2]), sys.argv[3], sys.argv[4])))

@@ -1,0 +1,32 @@
+"""`bipars demo`: what a harmful reward term does under three methods."""
+
+from pathlib import Path
+
+from bipars.progress import standing_bar
+from bipars.report.curves import plot_curves
+from bipars.report.summary import summarise_runs, table
+from bipars.report.verdict import verdict
+from bipars.suite.local import run_locally
+from bipars.suite.plan import create_runs, load_suite
+
+LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
+
+
+def run_demo(out: Path, workers: int) -> int:
+    """Trains, prints a table and a verdict, writes curves.png. Started again, it goes on where it was."""
+    print("cart-pole pays -1 when the pole falls. Someone added a term: -0.1 whenever the push rights the pole.")
+    print("Should it count? Training without it, with it, and with weights that are learned ...")
+    runs = create_runs(load_suite("demo"), out)[0]
+    with standing_bar("demo", {str(run.path): run.config.total_steps for run in runs}) as show:
+        if not run_locally(runs, workers, show):
+            print(f"stopped; go on with: bipars demo --out {out}")
+            return 130
+    cells = {cell.name.rpartition("/")[2]: cell for cell in summarise_runs(runs, out)}
+    picture = out / "curves.png"
+    by_label = {label: [run for run in runs if run.config.method == method] for method, label in LABELS.items()}
+    plot_curves(by_label, "cart-pole with a harmful term", picture)
+    print(table(list(cells.values())))
+    print()
+    print(verdict("harmful", cells["mgl"], cells["ns"], cells["ppo"], limit=200))
+    print(f"Curves: {picture}")
+    return 0
