@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from bipars._gymnasium import register as _register
+
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
     from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
@@ -17,6 +19,8 @@ _HOMES = {
     "UpperConfig": "config",
     "WeightConfig": "config",
 }
+
+_register()
 
 __version__ = "0.1.0"
 __all__ = [

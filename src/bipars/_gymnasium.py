@@ -1,4 +1,4 @@
-"""Gymnasium calls `register` when it is imported; nothing heavy may be imported here."""
+"""Registration with Gymnasium, done by `import bipars`; nothing heavy may be imported here."""
 
 import gymnasium
 

@@ -100,7 +100,7 @@ class BiLevel:
                 step = LowerStep(before, minibatch)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, minibatch)  # 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
-                log["weight_gradient_norm"] = optax.global_norm(gradient)
+                log["weight_gradient_norm"] = optax.tree.norm(gradient)
             return (learner, weights, optimiser, h), log
 
         size = samples.log_prob.size
@@ -115,7 +115,7 @@ class BiLevel:
             step = LowerStep(state.learner.policy, samples)
             gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
             weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
-            log["weight_gradient_norm"] = optax.global_norm(gradient)
+            log["weight_gradient_norm"] = optax.tree.norm(gradient)
 
         evaluation = self.evaluate(learner.policy, weights, evaluation_key)
         episodes, unfinished = episode_sums(state.unfinished, batch, terms, z)
@@ -217,7 +217,7 @@ class BiLevel:
             return surrogate(self.acting(policy, weights), samples, samples.modified_advantage, config.clip)
 
         gradient = jax.grad(modified_return)(learner.policy)
-        log["policy_gradient_norm"] = optax.global_norm(gradient)
+        log["policy_gradient_norm"] = optax.tree.norm(gradient)
         policy, policy_state = ascend(
             learner.policy,
             learner.policy_optimiser,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from bipars.envs.base import ActionSpace, BoxActions, DiscreteActions
+from bipars.errors import UsageError
 
 GRAVITY = 9.8
 CART_MASS = 1.0
@@ -58,9 +59,9 @@ class CartPole:
 
     def __post_init__(self) -> None:
         if not self.force > 0 or not math.isfinite(self.force):
-            raise ValueError(f"cartpole: force is {self.force}; it must be a positive number of newtons")
+            raise UsageError(f"cartpole: force is {self.force}; it must be a positive number of newtons")
         if self.max_steps < 1:
-            raise ValueError(f"cartpole: max_steps is {self.max_steps}; it must be at least 1")
+            raise UsageError(f"cartpole: max_steps is {self.max_steps}; it must be at least 1")
 
     @property
     def actions(self) -> ActionSpace:

@@ -36,7 +36,7 @@ class Manifest:
 def encode_tree(tree: Any) -> bytes:
     """A pytree of arrays; each is named by its path."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
-    arrays = {jax.tree_util.keystr(path): np.ascontiguousarray(leaf) for path, leaf in leaves}
+    arrays = {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
     return safetensors.numpy.save(arrays)
 
 

@@ -1,0 +1,121 @@
+"""Golden numbers for advantages, ratios and rollouts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.config import PPOConfig
+from bipars.envs import CartPole
+from bipars.evaluate import evaluate
+from bipars.lower.advantages import discounted_suffix_sums, gae
+from bipars.lower.policies import make_policy
+from bipars.lower.ppo import Samples, surrogate, unclipped
+from bipars.rollout import reset, rollout
+
+
+def column(*values):
+    return jnp.array(values)[:, None]
+
+
+def test_gae_by_hand():
+    # gamma 0.5, lambda 0.5, so gamma*lambda = 0.25. Four steps: the episode is truncated at step 1, terminated at 3.
+    reward, value, next_value = column(1.0, 2.0, 3.0, 4.0), column(1.0, 1.0, 1.0, 1.0), column(2.0, 6.0, 2.0, 9.0)
+    terminated, done = column(False, False, False, True), column(False, True, False, True)
+    # errors: 1 + 1 - 1 = 1;  2 + 3 - 1 = 4 (truncated: bootstraps);  3 + 1 - 1 = 3;  4 + 0 - 1 = 3 (terminated: does not)
+    # advantages: 3;  3 + 0.25 * 3 = 3.75;  4 (the sum stops);  1 + 0.25 * 4 = 2
+    advantage, target = gae(reward, value, next_value, terminated, done, 0.5, 0.5)
+    np.testing.assert_allclose(advantage[:, 0], [2.0, 4.0, 3.75, 3.0])
+    np.testing.assert_allclose(target[:, 0], [3.0, 5.0, 4.75, 4.0])
+
+
+def test_lambda_one_is_the_discounted_return_minus_the_value():
+    rng = np.random.default_rng(0)
+    reward, value = jnp.asarray(rng.normal(size=(2, 6, 1)))
+    next_value = jnp.concatenate([value[1:], jnp.full((1, 1), 2.0)])
+    done = jnp.zeros((6, 1), bool)
+    advantage, _ = gae(reward, value, next_value, done, done, 0.9, 1.0)
+    returns = [sum(0.9**i * float(reward[t + i, 0]) for i in range(6 - t)) + 0.9 ** (6 - t) * 2.0 for t in range(6)]
+    np.testing.assert_allclose(advantage[:, 0], np.array(returns) - np.asarray(value)[:, 0], rtol=1e-5)
+
+
+def test_suffix_sums_restart_after_an_episode_ends_and_keep_further_axes():
+    values = jnp.ones((4, 1, 2)) * jnp.array([1.0, 10.0])
+    sums = discounted_suffix_sums(values, column(False, True, False, False), 0.5)
+    np.testing.assert_allclose(sums[:, 0, 0], [1.5, 1.0, 1.5, 1.0])
+    np.testing.assert_allclose(sums[:, 0, 1], [15.0, 10.0, 15.0, 10.0])
+
+
+class FixedRatio:
+    def __init__(self, ratio):
+        self.ratio = jnp.asarray(ratio)
+
+    def log_prob(self, obs, action):
+        return jnp.log(self.ratio)
+
+
+def test_clipped_surrogate_by_hand():
+    samples = Samples(jnp.zeros((4, 1)), jnp.zeros(4), jnp.zeros(4), jnp.zeros(4), jnp.zeros(4))
+    ratio, advantage = jnp.array([2.0, 0.5, 2.0, 0.5]), jnp.array([1.0, 1.0, -1.0, -1.0])
+    # min(2, 1.2); min(0.5, 0.8); min(-2, -1.2); min(-0.5, -0.8)
+    assert float(surrogate(FixedRatio(ratio), samples, advantage, 0.2)) == pytest.approx((1.2 + 0.5 - 2.0 - 0.8) / 4)
+    np.testing.assert_array_equal(unclipped(ratio, advantage, 0.2), [0, 1, 1, 0])
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_log_probabilities_are_those_of_a_distribution(continuous):
+    policy = make_policy(jax.random.key(0), PPOConfig(), CartPole(continuous=continuous))
+    obs = jnp.ones(4)
+    if continuous:
+        grid = jnp.linspace(-8, 8, 4001)[:, None]
+        density = jnp.exp(policy.log_prob(jnp.broadcast_to(obs, (4001, 4)), grid))
+        assert float(density.sum() * 16 / 4000) == pytest.approx(1.0, abs=1e-4)
+    else:
+        assert float(sum(jnp.exp(policy.log_prob(obs, jnp.array(a))) for a in (0, 1))) == pytest.approx(1.0, abs=1e-6)
+    many = jnp.broadcast_to(obs, (20_000, 4))
+    drawn = policy.sample(many, policy.draw_noise(jax.random.key(1), (20_000,)))
+    if continuous:
+        assert float(drawn.std()) == pytest.approx(0.6, rel=0.02)
+        assert float(drawn.mean()) == pytest.approx(float(policy.mode(obs)[0]), abs=0.02)
+    else:
+        assert float(drawn.mean()) == pytest.approx(float(jnp.exp(policy.log_prob(obs, jnp.array(1)))), abs=0.02)
+
+
+def test_rollout_chains_states_and_tells_termination_from_truncation():
+    env = CartPole(max_steps=15)
+    policy = make_policy(jax.random.key(0), PPOConfig(), env)
+    start = reset(env, jax.random.key(1), 8)
+    end, batch = rollout(env, policy, start, jax.random.key(2), 100)
+    done = np.asarray(batch.done)
+    same = np.isclose(batch.next_obs[:-1], batch.obs[1:]).all(-1)
+    np.testing.assert_array_equal(same, ~done[:-1])
+    assert (np.abs(np.asarray(batch.obs[1:])[done[:-1]]) <= 0.05).all()
+    truncated = done & ~np.asarray(batch.terminated)
+    assert truncated.any()
+    assert np.asarray(batch.terminated).any()
+    np.testing.assert_array_equal(batch.reward, np.where(batch.terminated, -1.0, 0.0))
+    lengths = np.diff(np.flatnonzero(np.concatenate([[True], done[:, 0]])))
+    assert lengths.max() <= 15
+    np.testing.assert_allclose(batch.log_prob, policy.log_prob(batch.obs, batch.action), atol=1e-6)
+    assert end.time.shape == (8,)
+
+
+class AlwaysRight:
+    def mode(self, obs):
+        return jnp.ones(obs.shape[:-1], jnp.int32)
+
+
+def test_evaluation_counts_the_steps_until_each_pole_falls():
+    env = CartPole()
+    result = evaluate(env, AlwaysRight(), jax.random.key(0), 20)
+    noise = jax.random.uniform(jax.random.key(0), (20, 4))
+    expected = []
+    for start in jax.vmap(env.reset)(noise):
+        state, steps, fell = start, 0, False
+        while not fell and steps < 200:
+            state, _, fell = env.step(state, jnp.array(1))
+            steps += 1
+        expected.append(steps)
+    np.testing.assert_array_equal(result.length, expected)
+    np.testing.assert_array_equal(result.true_return, -1.0)
+    assert evaluate(CartPole(max_steps=5), AlwaysRight(), jax.random.key(0), 3).length.tolist() == [5, 5, 5]

@@ -1,0 +1,225 @@
+"""Runs on disk: killed at any moment, altered, shared, filled with something else."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bipars.config import Config, PPOConfig
+from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError
+from bipars.program import build, complete
+from bipars.runs.checkpoint import decode_tree, verified_checkpoints
+from bipars.runs.directory import RunDirectory
+from bipars.runs.execute import execute, load_weights
+from bipars.runs.metrics import MetricsWriter, encode_row, read_last_row, read_metrics
+from bipars.shaping.terms import RewardTerm
+
+ROUNDS = 300
+SMALL = complete(
+    Config(
+        terms=("harmful",),
+        method="imgl",
+        total_steps=2_000 * ROUNDS,
+        checkpoint_every=4,
+        evaluation_episodes=4,
+        ppo=PPOConfig(update_period=2_000, num_envs=10, gradient_steps=5, batch_size=128),
+    )
+)
+
+
+def never():
+    return False
+
+
+def worker(*paths):
+    """A real worker process, one thread, as the command line starts it."""
+    return subprocess.Popen([sys.executable, "-m", "bipars.runs.worker", "--core", "0", *map(str, paths)])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    run = RunDirectory.create(tmp_path_factory.mktemp("runs") / "calm", SMALL)
+    assert worker(run.path).wait() == 0
+    return run
+
+
+def files(run):
+    newest = max(run.checkpoints.glob("*.safetensors"))
+    return {p.name: p.read_bytes() for p in (run.metrics_file, run.result_file, newest)}
+
+
+def test_killed_at_random_moments_the_run_ends_with_the_same_bytes(undisturbed, tmp_path):
+    run = RunDirectory.create(tmp_path / "killed", SMALL)
+    rng, kills = random.Random(0), 0
+    for _ in range(6):
+        process = worker(run.path)
+        rounds = len(run.metrics)
+        while process.poll() is None and len(run.metrics) <= rounds:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.15))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+        if run.finished:
+            break
+    assert kills >= 2
+    assert worker(run.path).wait() == 0
+    assert files(run) == files(undisturbed)
+    assert [row["round"] for row in run.metrics] == list(range(1, ROUNDS + 1))
+
+
+def test_sigterm_checkpoints_and_leaves(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", replace(SMALL, total_steps=2_000 * 100_000, checkpoint_every=10**6))
+    process = worker(run.path)
+    while process.poll() is None and len(run.metrics) < 3:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == 75
+    (manifest, _), *_ = verified_checkpoints(run.checkpoints)
+    assert manifest.round == len(run.metrics) >= 3
+
+
+def test_a_finished_run_is_not_redone(undisturbed):
+    before = {p: p.stat().st_mtime_ns for p in undisturbed.path.rglob("*") if p.name != "lock"}
+    assert execute(undisturbed, never)
+    assert before == {p: p.stat().st_mtime_ns for p in undisturbed.path.rglob("*") if p.name != "lock"}
+
+
+def stop_after(rounds):
+    count = 0
+
+    def stop():
+        nonlocal count
+        count += 1
+        return count >= rounds
+
+    return stop
+
+
+def copy_with_two_checkpoints(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", SMALL)
+    assert not execute(run, stop_after(10))
+    assert len(list(run.checkpoints.glob("*.json"))) == 2
+    return run
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "manifest"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(undisturbed, tmp_path, damage, caplog):
+    run = copy_with_two_checkpoints(tmp_path)
+    newest = max(run.checkpoints.glob("*.safetensors"))
+    content = bytearray(newest.read_bytes())
+    if damage == "truncate":
+        newest.write_bytes(content[:-100])
+    elif damage == "flip":
+        content[-50] ^= 1
+        newest.write_bytes(content)
+    else:
+        newest.with_suffix(".json").write_text("{")
+    assert execute(run, never)
+    assert newest.stem in caplog.text
+    assert "before it" in caplog.text
+    result, calm = run.result, undisturbed.result
+    assert result["steps"] == calm["steps"]
+    assert run.metrics[-1]["round"] == ROUNDS
+
+
+def test_when_every_checkpoint_is_damaged_nothing_is_overwritten(tmp_path):
+    run = copy_with_two_checkpoints(tmp_path)
+    for path in run.checkpoints.glob("*.safetensors"):
+        path.write_bytes(b"junk")
+    metrics = run.metrics_file.read_bytes()
+    with pytest.raises(CheckpointError, match="Delete .*checkpoints to start this run again"):
+        execute(run, never)
+    assert run.metrics_file.read_bytes() == metrics
+
+
+def test_one_owner_at_a_time(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", SMALL)
+    with (
+        run.owned(),
+        pytest.raises(RunDirectoryError, match=f"belongs to a live run \\(process {os.getpid()}\\)"),
+        RunDirectory(run.path).owned(),
+    ):
+        pass
+
+
+def test_a_directory_with_something_else_is_refused(tmp_path):
+    (tmp_path / "photo.jpg").write_text("dear")
+    with pytest.raises(RunDirectoryError, match="not a run of bipars"):
+        RunDirectory.create(tmp_path, SMALL)
+    run = RunDirectory.create(tmp_path / "run", SMALL)
+    with pytest.raises(RunDirectoryError, match="seed: 0 there, 1 now"):
+        RunDirectory.create(run.path, replace(SMALL, seed=1))
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_term_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoint(tmp_path):
+    import jax.numpy as jnp
+
+    # Large angular velocities are rare under the first policy and come later: the first update is clean.
+    bad = RewardTerm("fragile", lambda obs, action, next_obs, info: jnp.where(abs(obs[0]) > 0.9, jnp.nan, 0.1))
+    config = complete(replace(SMALL, terms=(), checkpoint_every=1), [bad])
+    run = RunDirectory.create(tmp_path / "run", config)
+    with pytest.raises(NonFiniteError, match=r"term 'fragile' is nan at step \d+ \(environment \d+\)"):
+        execute(run, never, [bad])
+    rounds = len(run.metrics)
+    assert all(row["nonfinite"] == [] for row in run.metrics if "nonfinite" in row)
+    assert "fragile" in json.loads(run.error_file.read_text())["error"]
+    if rounds:
+        assert verified_checkpoints(run.checkpoints)[0][0].round == rounds
+
+
+def test_weights_of_another_run_are_loaded_and_stay_frozen(undisturbed, tmp_path):
+    from bipars.reuse import with_weights_from
+
+    config = with_weights_from(SMALL, undisturbed.path, seed=5)
+    run = RunDirectory.create(tmp_path / "run", replace(config, total_steps=6_000))
+    assert execute(run, never)
+    learned, reused = load_weights(undisturbed.path), load_weights(run.path)
+    for a, b in zip(map(np.asarray, leaves(learned)), map(np.asarray, leaves(reused)), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert abs(undisturbed.metrics[-1]["weight/harmful"] - 1) > 1e-3
+
+
+def leaves(tree):
+    import jax
+
+    return jax.tree.leaves(tree)
+
+
+def test_a_checkpoint_of_another_configuration_names_what_does_not_fit(undisturbed):
+    other = build(complete(replace(SMALL, ppo=replace(SMALL.ppo, policy_hidden=(9, 9)))))
+    _, content = verified_checkpoints(undisturbed.checkpoints)[0]
+    with pytest.raises(CheckpointError, match=r"array '.*policy.*' is float32\[4, 8\]; this configuration needs"):
+        decode_tree(content, other.abstract_state(), "x")
+
+
+def test_metrics_rows_are_strict_json_and_a_torn_tail_is_dropped(tmp_path):
+    assert json.loads(encode_row({"a": float("nan"), "b": 1.5, "c": float("inf")})) == {
+        "a": None,
+        "b": 1.5,
+        "c": None,
+        "nonfinite": ["a", "c"],
+    }
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path)
+    writer.append({"round": 1})
+    mark = writer.mark()
+    writer.append({"round": 2})
+    writer.file.write(b'{"round": 3, "tor')
+    writer.close()
+    assert [row["round"] for row in read_metrics(path)] == [1, 2]
+    assert read_last_row(path) == {"round": 2}
+    MetricsWriter(path, mark).close()
+    assert [row["round"] for row in read_metrics(path)] == [1]
+    path.write_bytes(b'{"round": 9}\n')
+    with pytest.raises(CheckpointError, match="not what the checkpoint recorded"):
+        MetricsWriter(path, mark)

@@ -1,0 +1,88 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.config import WeightConfig
+from bipars.envs import CartPole
+from bipars.errors import UsageError
+from bipars.shaping.terms import RewardTerm, Transition, check_terms, make_term
+from bipars.shaping.weights import make_weights
+
+RIGHT, LEFT = [0.0, 0.0, 0.1, 0.0], [0.0, 0.0, -0.1, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    # pole right: push right, push left; pole left: push right, push left
+    [("beneficial", [0.1, 0, 0, 0.1]), ("harmful", [-0.1, 0, 0, -0.1]), ("half", [0.1, 0, 0, -0.1])],
+)
+def test_built_in_terms_by_hand(name, expected):
+    obs = jnp.array([[RIGHT, RIGHT, LEFT, LEFT]])
+    term = make_term(name)
+    for action in (jnp.array([[1, 0, 1, 0]]), jnp.array([[[0.3], [-0.2], [0.9], [-1.0]]])):
+        value = term.evaluate((), Transition(obs, action, obs), jax.random.key(0))
+        np.testing.assert_allclose(value, [expected], atol=1e-7)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_random_term_is_one_fixed_function_per_seed(continuous):
+    env, term = CartPole(continuous=continuous), make_term("random")
+    obs = jax.random.uniform(jax.random.key(1), (50, 40, 4), minval=-3, maxval=3)
+    action = jnp.sign(obs[..., :1]) if continuous else (obs[..., 0] > 0).astype(jnp.int32)
+    step = Transition(obs, action, obs)
+    params = term.init(jax.random.key(0), env)
+    first, again = (term.evaluate(params, step, jax.random.key(i)) for i in (1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, term.evaluate(term.init(jax.random.key(9), env), step, jax.random.key(1)))
+    assert np.abs(first).max() <= 1
+    assert params.table.size == 4**4 * 2
+    other = term.evaluate(params, step._replace(action=-action if continuous else 1 - action), jax.random.key(1))
+    assert np.mean(np.asarray(other) != np.asarray(first)) > 0.99
+    assert len(np.unique(first)) > 100
+
+
+def test_noise_is_new_at_every_step_and_every_call():
+    step = Transition(jnp.zeros((100, 30, 4)), jnp.zeros((100, 30), int), jnp.zeros((100, 30, 4)))
+    first, second = (make_term("noise").evaluate((), step, jax.random.key(i)) for i in (0, 1))
+    assert len(np.unique(first)) == 3000
+    assert not np.array_equal(first, second)
+    assert abs(float(first.mean())) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("form", "continuous", "hints"),
+    [("state", False, 3), ("per-action", False, 6), ("scalar", True, 3), ("state", True, 3), ("state-action", True, 0)],
+)
+def test_weight_functions_start_near_one_everywhere(form, continuous, hints):
+    weights = make_weights(jax.random.key(0), WeightConfig(form=form), CartPole(continuous=continuous), 3)
+    obs = jax.random.normal(jax.random.key(1), (500, 4))
+    action = obs[:, :1] if continuous else (obs[:, 0] > 0).astype(jnp.int32)
+    z = weights(obs, action)
+    assert z.shape == (500, 3)
+    np.testing.assert_allclose(z, 1.0, atol=0.02)
+    if hints:
+        assert weights.hint(obs).shape == (500, hints)
+
+
+def test_per_action_weights_pick_the_chosen_action():
+    weights = make_weights(jax.random.key(0), WeightConfig(form="per-action"), CartPole(), 2)
+    obs = jax.random.normal(jax.random.key(1), (5, 4))
+    every = weights.hint(obs).reshape(5, 2, 2)
+    np.testing.assert_allclose(weights(obs, jnp.array([0, 1, 0, 1, 1])), np.asarray(every)[np.arange(5), [0, 1, 0, 1, 1]], rtol=1e-6)
+
+
+def test_bad_terms_are_named():
+    with pytest.raises(UsageError, match="unknown term 'harmfull'.*Did you mean 'harmful'"):
+        make_term("harmfull")
+    with pytest.raises(UsageError, match="takes no argument"):
+        make_term("harmful:3")
+    with pytest.raises(UsageError, match="cannot read 'x'"):
+        make_term("random:x")
+    vector = RewardTerm("wide", lambda obs, action, next_obs, info: obs)
+    with pytest.raises(UsageError, match=r"term 'wide' returned shape \(4,\)"):
+        check_terms([vector], CartPole())
+    with pytest.raises(UsageError, match="term 'broken' failed.*nothing here"):
+        check_terms([RewardTerm("broken", lambda *_: 1 / 0 if False else {}["nothing here"])], CartPole())
+    with pytest.raises(UsageError, match="two reward terms are called 'harmful'"):
+        check_terms([make_term("harmful")] * 2, CartPole())
