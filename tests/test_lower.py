@@ -22,7 +22,7 @@ def test_gae_by_hand():
     # gamma 0.5, lambda 0.5, so gamma*lambda = 0.25. Four steps: the episode is truncated at step 1, terminated at 3.
     reward, value, next_value = column(1.0, 2.0, 3.0, 4.0), column(1.0, 1.0, 1.0, 1.0), column(2.0, 6.0, 2.0, 9.0)
     terminated, done = column(False, False, False, True), column(False, True, False, True)
-    # errors: 1 + 1 - 1 = 1;  2 + 3 - 1 = 4 (truncated: bootstraps);  3 + 1 - 1 = 3;  4 + 0 - 1 = 3 (terminated: does not)
+    # errors: 1 + 1 - 1 = 1;  2 + 3 - 1 = 4 (truncated: bootstraps);  3 + 1 - 1 = 3;  4 + 0 - 1 = 3 (terminated)
     # advantages: 3;  3 + 0.25 * 3 = 3.75;  4 (the sum stops);  1 + 0.25 * 4 = 2
     advantage, target = gae(reward, value, next_value, terminated, done, 0.5, 0.5)
     np.testing.assert_allclose(advantage[:, 0], [2.0, 4.0, 3.75, 3.0])
@@ -55,7 +55,7 @@ class FixedRatio:
 
 
 def test_clipped_surrogate_by_hand():
-    samples = Samples(jnp.zeros((4, 1)), jnp.zeros(4), jnp.zeros(4), jnp.zeros(4), jnp.zeros(4))
+    samples = Samples(jnp.zeros((4, 1)), jnp.zeros(4), jnp.zeros(4), jnp.zeros(4))
     ratio, advantage = jnp.array([2.0, 0.5, 2.0, 0.5]), jnp.array([1.0, 1.0, -1.0, -1.0])
     # min(2, 1.2); min(0.5, 0.8); min(-2, -1.2); min(-0.5, -0.8)
     assert float(surrogate(FixedRatio(ratio), samples, advantage, 0.2)) == pytest.approx((1.2 + 0.5 - 2.0 - 0.8) / 4)

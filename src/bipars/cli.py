@@ -49,7 +49,7 @@ class Train:
     def run(self) -> int:
         from bipars.program import complete
         from bipars.reuse import with_weights_from
-        from bipars.runs.directory import RunDirectory, seed_directory
+        from bipars.runs.directory import RunDirectory, check_root, seed_directory
         from bipars.seeds import parse_seeds
 
         config = complete(
@@ -67,6 +67,7 @@ class Train:
             )
         )
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
+        check_root(self.out)
         runs = [RunDirectory.create(seed_directory(self.out, config.seed), config) for config in configs]
         return finish(runs, self.out, self.workers)
 

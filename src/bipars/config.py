@@ -166,6 +166,11 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
+    def program_text(self) -> str:
+        """Everything that decides which program is compiled; runs with the same text share one."""
+        shared = dataclasses.replace(self, seed=0, weights_from=self.weights_from and "another run")
+        return json.dumps(shared.to_dict(), sort_keys=True)
+
     @staticmethod
     def from_dict(data: dict[str, Any]) -> "Config":
         return _build(Config, data, "config")

@@ -76,8 +76,7 @@ def make_terms(config: Config, given: Sequence[RewardTerm] | None) -> tuple[Rewa
 
 def build(config: Config, terms: Sequence[RewardTerm] | None = None) -> Program:
     """The program of a complete configuration."""
-    text = json.dumps(replace(config, seed=0).to_dict(), sort_keys=True)
-    return _build(text, make_terms(config, terms))
+    return _build(config.program_text(), make_terms(config, terms))
 
 
 @functools.lru_cache(maxsize=8)

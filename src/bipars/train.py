@@ -13,7 +13,7 @@ from bipars.envs.base import Environment
 from bipars.evaluate import Evaluation, evaluate
 from bipars.lower.advantages import gae, normaliser
 from bipars.lower.policies import HyperPolicy, Policy, make_policy
-from bipars.lower.ppo import Learner, Samples, adam, fit_critic, init_learner, surrogate
+from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, surrogate
 from bipars.methods import Method
 from bipars.rollout import Batch, EnvState, reset, rollout
 from bipars.shaping.terms import RewardTerm, Transition
@@ -59,7 +59,7 @@ class BiLevel:
             weights = make_weights(keys[0], config.weights, env, len(self.terms))
         hints = weights.hint(jnp.zeros(env.observation_size)).size if self.method.hyper_policy else 0  # type: ignore[attr-defined]
         policy = make_policy(keys[1], config.ppo, env, extra_inputs=hints)
-        learner = init_learner(keys[2], config.ppo, env.observation_size, policy, self.estimator is not None)
+        learner = init_learner(keys[2], config.ppo, env.observation_size, policy, 1 + (self.estimator is not None))
         env_state, batch = reset(env, keys[3], config.ppo.num_envs), None
         if self.samples_by_round:
             env_state, batch = self.run_policy(self.acting(policy, weights), env_state, keys[5])
@@ -159,24 +159,33 @@ class BiLevel:
         Without `terms`, only the true reward's side is filled in: that is all the upper level asks for.
         """
         config = self.config.ppo
+        value, next_value = learner.critic(batch.obs), learner.critic(batch.next_obs)
 
-        def advantages(reward: Array, critic: Any) -> tuple[Array, Array, Array]:
-            value, next_value = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+        def advantages(reward: Array, head: int) -> tuple[Array, Array, Array]:
             advantage, target = gae(
-                reward, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
+                reward,
+                value[..., head],
+                next_value[..., head],
+                batch.terminated,
+                batch.done,
+                config.gamma,
+                config.gae_lambda,
             )
             mean, std = normaliser(advantage)
             return (advantage - mean) / std, target, std
 
-        true_advantage = true_target = credit = None
-        if learner.true_critic is not None:
-            true_advantage, true_target, _ = advantages(batch.reward, learner.true_critic)
-        modified_advantage = modified_target = jnp.zeros_like(batch.reward)
+        true_advantage = credit = None
+        targets = []
+        if self.estimator is not None:
+            true_advantage, target, _ = advantages(batch.reward, head=1)
+            targets.append(target)
+        modified_advantage = jnp.zeros_like(batch.reward)
         z = jnp.zeros((*batch.reward.shape, 0))
         if terms is not None:
             z = weights(batch.obs, batch.action)
             modified_reward = batch.reward + jnp.sum(z * terms, axis=-1)
-            modified_advantage, modified_target, scale = advantages(modified_reward, learner.modified_critic)
+            modified_advantage, target, scale = advantages(modified_reward, head=0)
+            targets.insert(0, target)
             if self.estimator is not None and self.estimator.needs_credit:
                 discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
                 credit = advantage_credit(weights, batch.obs, batch.action, terms, batch.done, discount, scale)
@@ -185,9 +194,8 @@ class BiLevel:
             batch.action,
             batch.log_prob,
             modified_advantage,
-            modified_target,
             true_advantage,
-            true_target,
+            jnp.stack(targets, axis=-1),
             credit,
         )
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples), z
@@ -195,36 +203,21 @@ class BiLevel:
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples
     ) -> tuple[Learner, dict[str, Array]]:
-        """theta -> theta' on the modified reward, and one step of each critic."""
+        """theta -> theta' on the modified reward, and one step of the critic."""
         config = self.config.ppo
-        value_adam = adam(config.value_learning_rate, config.max_grad_norm)
-        modified, modified_state, modified_error = fit_critic(
-            learner.modified_critic,
-            learner.modified_critic_optimiser,
-            value_adam,
-            samples.obs,
-            samples.modified_target,
-        )
-        true, true_state = learner.true_critic, learner.true_critic_optimiser
-        log = {"modified_critic_loss": modified_error}
-        if true is not None:
-            assert samples.true_target is not None
-            true, true_state, log["true_critic_loss"] = fit_critic(
-                true, true_state, value_adam, samples.obs, samples.true_target
-            )
 
         def modified_return(policy: Theta) -> Float[Array, ""]:
             return surrogate(self.acting(policy, weights), samples, samples.modified_advantage, config.clip)
 
         gradient = jax.grad(modified_return)(learner.policy)
-        log["policy_gradient_norm"] = optax.tree.norm(gradient)
-        policy, policy_state = ascend(
-            learner.policy,
-            learner.policy_optimiser,
-            adam(config.policy_learning_rate, config.max_grad_norm),
-            gradient,
-        )
-        return Learner(policy, policy_state, modified, modified_state, true, true_state), log
+        policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
+        policy, policy_optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam, gradient)
+        loss, slope = jax.value_and_grad(critic_loss)(learner.critic, samples.obs, samples.value_target)
+        value_adam = adam(config.value_learning_rate, config.max_grad_norm)
+        step, critic_optimiser = value_adam.update(slope, learner.critic_optimiser, learner.critic)
+        critic = optax.apply_updates(learner.critic, step)
+        log = {"policy_gradient_norm": optax.tree.norm(gradient), "critic_loss": loss}
+        return Learner(policy, policy_optimiser, critic, critic_optimiser), log
 
     def upper_step(
         self, weights: WeightFunction, optimiser: optax.OptState, gradient: WeightFunction

@@ -11,7 +11,7 @@ import tempfile
 import time
 from importlib.util import find_spec
 
-from bipars.runtime import keep_freed_memory, use_one_core
+from bipars.runtime import HUGE_PAGES, keep_freed_memory, use_one_core
 
 METHODS = (
     ("ppo", "ppo", "opg"),
@@ -115,7 +115,7 @@ def run_bench(updates: int) -> int:
 
 
 def _child(arguments: list[str], cache: str | None) -> dict[str, float]:
-    environment = dict(os.environ) | ({"BIPARS_CACHE": cache} if cache else {})
+    environment = os.environ | HUGE_PAGES | ({"BIPARS_CACHE": cache} if cache else {})
     command = [sys.executable, "-m", "bipars.bench.cartpole", *arguments]
     result = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
     return json.loads(result.stdout.splitlines()[-1])

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -20,22 +19,20 @@ class Samples(NamedTuple):
     log_prob: Float[Array, " sample"]
     """Under the policy that acted."""
     modified_advantage: Float[Array, " sample"]
-    modified_target: Float[Array, " sample"]
     true_advantage: Float[Array, " sample"] | None = None
-    true_target: Float[Array, " sample"] | None = None
+    value_target: Float[Array, "sample head"] | None = None
+    """Returns of the modified reward and, where the upper level learns, of the true one."""
     credit: Float[Array, "sample phi"] | None = None
     """Derivative of the modified advantage with respect to phi."""
 
 
 class Learner(NamedTuple):
-    """theta and the two value functions, each with its optimiser's state."""
+    """theta and the value functions V~ and V (two heads of one network), each with its optimiser's state."""
 
     policy: CategoricalPolicy | GaussianPolicy
     policy_optimiser: optax.OptState
-    modified_critic: MLP
-    modified_critic_optimiser: optax.OptState
-    true_critic: MLP | None
-    true_critic_optimiser: optax.OptState | None
+    critic: MLP
+    critic_optimiser: optax.OptState
 
 
 def adam(learning_rate: float, max_grad_norm: float | None) -> optax.GradientTransformation:
@@ -48,22 +45,12 @@ def init_learner(
     config: PPOConfig,
     observation_size: int,
     policy: CategoricalPolicy | GaussianPolicy,
-    with_true_critic: bool,
+    value_heads: int,
 ) -> Learner:
-    modified_key, true_key = jax.random.split(key)
-    sizes = (observation_size, *config.value_hidden, 1)
+    critic = make_mlp(key, (observation_size, *config.value_hidden, value_heads), config.activation)
     policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
     value_adam = adam(config.value_learning_rate, config.max_grad_norm)
-    modified = make_mlp(modified_key, sizes, config.activation)
-    true = make_mlp(true_key, sizes, config.activation) if with_true_critic else None
-    return Learner(
-        policy,
-        policy_adam.init(policy),
-        modified,
-        value_adam.init(modified),
-        true,
-        None if true is None else value_adam.init(true),
-    )
+    return Learner(policy, policy_adam.init(policy), critic, value_adam.init(critic))
 
 
 def probability_ratio(policy: Policy, samples: Samples) -> Float[Array, " sample"]:
@@ -84,18 +71,6 @@ def unclipped(
     return jnp.where(beyond, 0.0, 1.0).astype(ratio.dtype)
 
 
-def fit_critic(
-    critic: MLP,
-    state: optax.OptState,
-    optimiser: optax.GradientTransformation,
-    obs: Float[Array, "sample obs"],
-    target: Float[Array, " sample"],
-) -> tuple[MLP, optax.OptState, Float[Array, ""]]:
-    """One step of Adam on the squared error."""
-
-    def loss(net: MLP) -> Float[Array, ""]:
-        return jnp.mean((net(obs)[..., 0] - target) ** 2)
-
-    error, gradient = jax.value_and_grad(loss)(critic)
-    step, state = optimiser.update(gradient, state, critic)
-    return optax.apply_updates(critic, step), state, error
+def critic_loss(critic: MLP, obs: Float[Array, "sample obs"], target: Float[Array, "sample head"]) -> Float[Array, ""]:
+    """Unexplained variance, summed over heads: neither reward's scale drowns the other's in the shared layers."""
+    return jnp.sum(jnp.mean((critic(obs) - target) ** 2, axis=0) / (jnp.var(target, axis=0) + 1e-8))

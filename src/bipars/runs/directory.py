@@ -119,3 +119,16 @@ def _difference(old: Config, new: Config) -> str:
 
 def seed_directory(root: str | os.PathLike[str], seed: int) -> Path:
     return Path(root) / f"seed-{seed:04d}"
+
+
+OURS = {"curves.png", "results.csv", "results.md"}
+"""Files we write beside runs."""
+
+
+def check_root(root: Path) -> None:
+    """Refuses a directory for runs that holds anything but runs."""
+    if root.exists() and not root.is_dir():
+        raise RunDirectoryError(f"{root} is a file. Choose another --out")
+    for entry in root.iterdir() if root.exists() else ():
+        if entry.name not in OURS and not any(entry.rglob("config.json")):
+            raise RunDirectoryError(f"{root} holds '{entry.name}', which is not a run of bipars. Choose another --out")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bipars.errors import BiparsError, CheckpointError
+from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
 from bipars.program import Program, build
 from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
 from bipars.runs.directory import RunDirectory
@@ -126,7 +126,9 @@ def load_state(
 
 
 def load_weights(path: str | os.PathLike[str]) -> WeightFunction:
-    """The learned weight function of another run."""
+    """The learned weight function of another run, which must be finished."""
+    if not RunDirectory(path).finished:
+        raise RunDirectoryError(f"{path} is not finished, so its weights are not final. Resume it first")
     return load_state(path)[1].weights
 
 

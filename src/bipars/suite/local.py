@@ -3,18 +3,19 @@
 The files are the truth: progress is read from the runs' own metrics, so a worker may die without taking anything along.
 """
 
-import json
 import math
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bipars.runs.directory import RunDirectory
 from bipars.runs.metrics import read_last_row
 from bipars.runs.worker import STOPPED
+from bipars.runtime import HUGE_PAGES
 
 POLL_SECONDS = 0.2
 
@@ -33,7 +34,7 @@ def shares(runs: Sequence[RunDirectory], workers: int) -> list[list[RunDirectory
     """Runs that differ in the seed alone stay together, since they share a compiled program."""
     groups: dict[str, list[RunDirectory]] = {}
     for run in runs:
-        groups.setdefault(json.dumps(replace(run.config, seed=0).to_dict(), sort_keys=True), []).append(run)
+        groups.setdefault(run.config.program_text(), []).append(run)
     size = math.ceil(len(runs) / workers)
     return [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
 
@@ -49,7 +50,8 @@ def run_locally(runs: Sequence[RunDirectory], workers: int, report: Callable[[Pr
                 if core not in active and waiting:
                     share = waiting.pop(0)
                     command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core)]
-                    active[core] = subprocess.Popen([*command, *(str(run.path) for run in share)]), share
+                    paths = [str(run.path) for run in share]
+                    active[core] = subprocess.Popen([*command, *paths], env=os.environ | HUGE_PAGES), share
             time.sleep(POLL_SECONDS)
             for core, (process, _) in list(active.items()):
                 status = process.poll()

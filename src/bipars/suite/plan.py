@@ -24,7 +24,8 @@ from typing import Any
 from bipars.config import Config
 from bipars.errors import UsageError, unknown
 from bipars.program import complete
-from bipars.runs.directory import RunDirectory
+from bipars.reuse import with_weights_from
+from bipars.runs.directory import RunDirectory, check_root, seed_directory
 from bipars.seeds import parse_seeds
 
 SUITE_KEYS = {"title", "seeds", "steps", "grid"}
@@ -101,11 +102,9 @@ def _expand(path: Path, grid: dict[str, Any], steps: int | None) -> Iterator[Cel
 
 def create_runs(suite: Suite, root: Path) -> list[list[RunDirectory]]:
     """All run directories, in stages: a stage needs the weights of earlier ones only."""
-    from bipars.reuse import with_weights_from
-    from bipars.runs.directory import seed_directory
-
+    check_root(root)
     stages: list[list[RunDirectory]] = [[], []]
-    for cell in suite.cells:
+    for cell in sorted(suite.cells, key=lambda cell: cell.weights_from is not None):
         for seed in suite.seeds:
             path = seed_directory(root / cell.name, seed)
             source = None if cell.weights_from is None else seed_directory(root / cell.weights_from, seed)

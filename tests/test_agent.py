@@ -1,0 +1,139 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bipars
+from bipars.config import PPOConfig, WeightConfig
+from bipars.errors import BiparsError, UsageError
+
+QUICK = PPOConfig(update_period=2_000, num_envs=10, gradient_steps=5, batch_size=128)
+
+
+def upright(obs, action, next_obs, info):
+    return 0.1 * (1 - jnp.abs(obs[2]))
+
+
+@pytest.fixture(scope="module")
+def agent():
+    terms = [bipars.RewardTerm("upright", upright), "harmful"]
+    return bipars.BiPaRS("cartpole-continuous", terms=terms, method="mgl", seed=3, ppo=QUICK).learn(5_000)
+
+
+def test_learn_counts_whole_updates_and_logs_every_term(agent):
+    assert agent.num_timesteps == 6_000
+    row = agent.metrics[-1]
+    assert row["step"] == 6_000
+    for name in ("upright", "harmful"):
+        for key in ("term", "weighted_term", "weight", "weight_p10", "weight_p90"):
+            assert np.isfinite(row[f"{key}/{name}"])
+    assert row["weight_p10/harmful"] <= row["weight/harmful"] <= row["weight_p90/harmful"]
+    assert row["modified_return"] == pytest.approx(
+        row["true_return"] + row["weighted_term/upright"] + row["weighted_term/harmful"], rel=1e-3
+    )
+
+
+def test_predict_takes_one_observation_or_many(agent):
+    one, state = agent.predict(np.zeros(4), deterministic=True)
+    many, _ = agent.predict(np.zeros((7, 4)), deterministic=True)
+    assert one.shape == (1,)
+    assert many.shape == (7, 1)
+    assert state is None
+    np.testing.assert_allclose(many, np.broadcast_to(one, (7, 1)), rtol=1e-6)
+    draws, _ = agent.predict(np.zeros((100, 4)))
+    assert len(np.unique(draws)) > 50
+    assert np.abs(draws).max() <= 1
+    with pytest.raises(UsageError, match=r"observation has shape \(3,\); expected \(4,\)"):
+        agent.predict(np.zeros(3))
+
+
+def test_weights_have_one_column_per_term(agent):
+    assert agent.weights(np.zeros(4), np.zeros(1)).shape == (2,)
+    assert agent.weights(np.zeros((5, 4)), np.zeros((5, 1))).shape == (5, 2)
+
+
+def test_save_and_load_go_on_exactly_where_they_were(agent, tmp_path):
+    agent.save(tmp_path / "agent")
+    terms = [bipars.RewardTerm("upright", upright), "harmful"]
+    loaded = bipars.BiPaRS.load(tmp_path / "agent", env="cartpole-continuous", terms=terms)
+    obs = np.random.default_rng(0).normal(size=(6, 4))
+    np.testing.assert_array_equal(agent.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
+    twin = bipars.BiPaRS("cartpole-continuous", terms=terms, method="mgl", seed=3, ppo=QUICK).learn(8_000)
+    loaded.learn(2_000)
+    assert loaded.num_timesteps == twin.num_timesteps == 8_000
+    np.testing.assert_array_equal(twin.weights(obs, obs[:, :1]), loaded.weights(obs, obs[:, :1]))
+    assert loaded.metrics[-1] == twin.metrics[-1]
+
+
+def test_load_says_which_terms_it_misses(agent, tmp_path):
+    agent.save(tmp_path / "agent")
+    with pytest.raises(BiparsError, match="upright"):
+        bipars.BiPaRS.load(tmp_path / "agent")
+    with pytest.raises(UsageError, match="trained on 'cartpole-continuous', not on 'cartpole'"):
+        bipars.BiPaRS.load(tmp_path / "agent", env="cartpole")
+    with pytest.raises(BiparsError, match="is not a run of bipars"):
+        bipars.BiPaRS.load(tmp_path / "nothing")
+
+
+def test_methods_without_learning_keep_their_weights():
+    for method, weight in (("ppo", 0.0), ("ns", 1.0)):
+        agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=method, ppo=QUICK).learn(4_000)
+        assert agent.weights(np.ones(4), 1).tolist() == [weight]
+        assert agent.metrics[-1]["term/harmful"] < 0
+
+
+@pytest.mark.parametrize("method", ["em", "mgl", "imgl", "single"])
+@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
+@pytest.mark.parametrize("sampling", ["interleaved", "round"])
+def test_every_method_moves_the_weights(method, env, sampling):
+    agent = bipars.BiPaRS(
+        env, terms=["harmful", "noise"], method=method, ppo=QUICK, upper=bipars.UpperConfig(sampling=sampling)
+    )
+    obs = np.ones((3, 4), np.float32)
+    action = np.zeros((3, 1), np.float32) if env.endswith("continuous") else np.zeros(3, int)
+    before = agent.weights(obs, action)
+    agent.learn(4_000)
+    assert agent.weights(obs, action).shape == (3, 2)
+    assert not np.array_equal(before, agent.weights(obs, action))
+    assert agent.num_timesteps == (6_000 if sampling == "round" else 4_000)
+
+
+def test_same_seed_same_result_other_seed_other_result():
+    rows = [
+        bipars.BiPaRS("cartpole", terms=["random"], method="mgl", seed=seed, ppo=QUICK).learn(4_000).metrics[-1]
+        for seed in (1, 1, 2)
+    ]
+    assert rows[0] == rows[1]
+    assert rows[0] != rows[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"env": "pendulum"}, "unknown environment 'pendulum'"),
+        ({"terms": ["upside"]}, "unknown term 'upside'"),
+        ({"method": "sac"}, "unknown method 'sac'.*Known: em, imgl, mgl, ns, ppo, single"),
+        ({"terms": []}, "give at least one term"),
+        ({"seed": -1}, "seed is -1"),
+        ({"method": "em", "weight_function": WeightConfig(form="state-action")}, "state-action' does not have that"),
+        (
+            {"env": "cartpole-continuous", "weight_function": WeightConfig(form="per-action")},
+            "'per-action' needs discrete actions",
+        ),
+    ],
+)
+def test_bad_arguments_are_named_before_any_work(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        bipars.BiPaRS(**({"env": "cartpole", "terms": ["harmful"]} | arguments))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"clip": 0.0}, "ppo.clip is 0.0; expected a positive number"),
+        ({"gamma": 1.5}, r"ppo.gamma is 1.5; expected a number in \[0, 1\]"),
+        ({"update_period": 1001}, r"ppo.update_period is 1001; expected a multiple of ppo.num_envs \(20\)"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(UsageError, match=message):
+        PPOConfig(**settings)

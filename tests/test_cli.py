@@ -1,0 +1,122 @@
+"""The commands as a person types them."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bipars.cli import main
+from bipars.errors import UsageError
+from bipars.seeds import parse_seeds
+
+QUICK = [
+    "--ppo.update-period", "2000", "--ppo.num-envs", "10", "--ppo.gradient-steps", "4", "--ppo.batch-size", "64"
+]  # fmt: skip
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "bipars.cli", *map(str, arguments)], capture_output=True, text=True, cwd=cwd
+    )
+
+
+def train(out, *more):
+    return ["train", "--term", "harmful", "--out", str(out), "--steps", "6000", *QUICK, *map(str, more)]
+
+
+def test_train_writes_runs_and_says_what_came_of_them_then_does_not_redo_them(tmp_path, capfd):
+    out = tmp_path / "runs"
+    assert main(train(out, "--seeds", "0-2")) == 0
+    assert "| seeds |" in capfd.readouterr().out
+    for seed in range(3):
+        config = json.loads((out / f"seed-000{seed}" / "config.json").read_text())
+        assert config["config"]["seed"] == seed
+        assert config["config"]["weights"]["learning_rate"] == 5e-4
+        assert config["versions"]["jax"]
+        assert len((out / f"seed-000{seed}" / "metrics.jsonl").read_text().splitlines()) == 3
+    written = {p: p.stat().st_mtime_ns for p in out.rglob("*.json*")}
+    assert main(["resume", str(out)]) == 0
+    assert "all 3 runs are finished already" in capfd.readouterr().out
+    assert written == {p: p.stat().st_mtime_ns for p in out.rglob("*.json*")}
+
+
+def test_learned_weights_are_reused_seed_by_seed(tmp_path, capfd):
+    assert main(train(tmp_path / "first", "--seeds", "0-1")) == 0
+    assert main(train(tmp_path / "again", "--seeds", "0-1", "--weights-from", tmp_path / "first")) == 0
+    config = json.loads((tmp_path / "again" / "seed-0001" / "config.json").read_text())["config"]
+    assert config["weights_from"].endswith("first/seed-0001")
+    capfd.readouterr()
+    assert main(train(tmp_path / "other", "--method", "em", "--weights-from", tmp_path / "first")) == 2
+    assert "learned its weights with method 'mgl'; this run has 'em'" in capfd.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "cartpol"], "Did you mean 'cartpole'"),
+        (["--term", "harm"], "Did you mean 'harmful'"),
+        (["--method", "mlg"], "Did you mean 'mgl'"),
+        (["--seeds", "3-1"], "runs backwards"),
+        (["--env-option", "force"], "expected name=value"),
+        (["--env-option", "mass=2"], "does not take the options"),
+        (["--ppo.clip", "-1"], "ppo.clip is -1.0"),
+        (["--steps", "0"], "total_steps is 0"),
+        (["--weights-from", "nowhere"], "is not a run of bipars"),
+    ],
+)
+def test_bad_input_is_named_and_leaves_nothing_behind(tmp_path, arguments, message):
+    result = run("train", "--term", "harmful", "--out", "runs", *arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_holds_something_else_is_refused(tmp_path, capfd):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    assert main(train(tmp_path)) == 2
+    assert "holds 'thesis.tex', which is not a run of bipars" in capfd.readouterr().err
+
+
+def test_ctrl_c_checkpoints_and_resume_finishes(tmp_path):
+    out = tmp_path / "runs"
+    arguments = [*train(out), "--steps", "400000", "--seeds", "0-1"]
+    # A terminal of its own, so that Ctrl-C reaches the command and its workers as it does for a person.
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bipars.cli", *arguments],
+        stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    metrics = out / "seed-0000" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") > 3):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    os.close(leader)
+    os.close(follower)
+    assert process.returncode == 130
+    assert f"go on with: bipars resume {out}" in output.decode()
+    assert list((out / "seed-0000" / "checkpoints").glob("*.json"))
+    assert main(["resume", str(out)]) == 0
+    assert all((out / f"seed-000{seed}" / "result.json").exists() for seed in (0, 1))
+
+
+def test_seeds_are_read_as_typed():
+    assert parse_seeds("0-2,7") == (0, 1, 2, 7)
+    with pytest.raises(UsageError, match="stands there twice"):
+        parse_seeds("1,0-2")
+    with pytest.raises(UsageError, match="expected numbers"):
+        parse_seeds("a")
+
+
+def test_list_and_help_name_everything(capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    for name in ("cartpole-continuous", "harmful", "imgl", "foundation"):
+        assert name in text

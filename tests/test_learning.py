@@ -1,0 +1,81 @@
+"""Small but real training: does each level do what it is for?"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import jax
+import numpy as np
+import pytest
+
+import bipars
+from bipars.config import Config, PPOConfig, WeightConfig
+from bipars.program import build, complete
+
+FAST = PPOConfig(update_period=10_000, gradient_steps=100, batch_size=512, policy_learning_rate=1e-3)
+
+
+def test_ppo_learns_to_balance():
+    agent = bipars.BiPaRS("cartpole", method="ppo", seed=0, ppo=replace(FAST, value_learning_rate=1e-3))
+    agent.learn(300_000)
+    assert agent.evaluate()[1] > 150
+
+
+@pytest.mark.parametrize("method", ["mgl", "imgl", "single"])
+def test_a_term_that_is_pure_harm_gets_a_negative_weight(method):
+    weights = WeightConfig(learning_rate=1e-2 if method == "single" else 2e-3)
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=method, seed=0, weight_function=weights)
+    agent.learn(500_000)
+    assert agent.metrics[-1]["weight/harmful"] < -0.5
+
+
+def test_with_two_terms_the_harmful_one_ends_below_the_helpful_one():
+    weights = WeightConfig(learning_rate=2e-3)
+    agent = bipars.BiPaRS("cartpole", terms=["harmful", "beneficial"], method="mgl", weight_function=weights)
+    agent.learn(400_000)
+    assert agent.metrics[-1]["weight/harmful"] < agent.metrics[-1]["weight/beneficial"] - 0.5
+
+
+def test_naive_shaping_with_a_harmful_term_fails():
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method="ns", ppo=FAST).learn(200_000)
+    assert agent.evaluate()[1] < 20
+
+
+def test_weights_stay_in_their_range_and_can_leave_the_bound_again():
+    bounded = WeightConfig(low=-1.0, high=1.0, learning_rate=5e-3)
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method="mgl", weight_function=bounded).learn(300_000)
+    assert agent.metrics[0]["weight/harmful"] > 0.95
+    assert agent.metrics[-1]["weight/harmful"] < 0.5
+    for row in agent.metrics:
+        assert row["weight_p10/harmful"] >= -1.0
+        assert row["weight_p90/harmful"] <= 1.0
+
+
+def test_episode_sums_go_on_across_batches():
+    """A batch of 50 steps per environment is shorter than an episode of 200: totals need what came before."""
+    config = complete(
+        Config(
+            method="ns",
+            terms=("beneficial",),
+            ppo=PPOConfig(update_period=500, num_envs=10, gradient_steps=1, batch_size=64),
+        )
+    )
+    program = build(config)
+    state, reward, terms, done = program.init(0), [], [], []
+    totals = []
+    for _ in range(10):
+        state, signals = program.iterate(state, 0)
+        signals = jax.device_get(signals)
+        reward.append(signals.reward)
+        terms.append(signals.terms)
+        done.append(signals.episodes.ended)
+        totals.append(signals.episodes.sums[signals.episodes.ended])
+    reward, terms, done = np.concatenate(reward), np.concatenate(terms), np.concatenate(done)
+    expected = []
+    for env in range(10):
+        starts = np.concatenate([[0], np.flatnonzero(done[:, env]) + 1])
+        expected += [(reward[a:b, env].sum(), terms[a:b, env, 0].sum()) for a, b in pairwise(starts)]
+    found = np.concatenate(totals)
+    assert len(found) == len(expected)
+    np.testing.assert_allclose(np.sort(found[:, 0]), np.sort([r for r, _ in expected]), atol=1e-5)
+    np.testing.assert_allclose(np.sort(found[:, 2]), np.sort([f for _, f in expected]), atol=1e-4)
+    np.testing.assert_allclose(found[:, 1], found[:, 0] + found[:, 3], atol=1e-5)

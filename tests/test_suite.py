@@ -1,0 +1,89 @@
+import numpy as np
+import pytest
+
+from bipars.errors import UsageError
+from bipars.report.summary import bootstrap_interval, summarise_runs, table, to_csv
+from bipars.report.verdict import judge
+from bipars.runs.directory import find_runs
+from bipars.suite.local import run_locally, shares
+from bipars.suite.plan import create_runs, load_suite, shipped
+
+SMALL = """
+title = "small"
+seeds = "0-1"
+steps = 4000
+[[grid]]
+env = ["cartpole", "cartpole-continuous"]
+term = ["harmful"]
+method = ["ns", "mgl"]
+settings.ppo = {update_period = 2000, num_envs = 10, gradient_steps = 4, batch_size = 64}
+[[grid]]
+env = ["cartpole"]
+term = ["harmful"]
+method = ["mgl"]
+label = "again"
+weights_from = "{env}/harmful/mgl"
+settings.ppo = {update_period = 2000, num_envs = 10, gradient_steps = 4, batch_size = 64}
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "my.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_grid_runs_in_stages_and_is_summarised(tmp_path):
+    root = tmp_path / "out"
+    stages = create_runs(load_suite(write(tmp_path, SMALL)), root)
+    assert [len(stage) for stage in stages] == [8, 2]
+    assert all(len({run.config.program_text() for run in share}) == 1 for share in shares(stages[0], 2))
+    for stage in stages:
+        assert run_locally(stage, 2, lambda standing: None)
+    cells = {cell.name: cell for cell in summarise_runs(find_runs(root), root)}
+    assert set(cells) == {f"cartpole{c}/harmful/{m}" for c in ("", "-continuous") for m in ("ns", "mgl")} | {
+        "cartpole/harmful/again"
+    }
+    assert cells["cartpole/harmful/again"].seeds == (0, 1)
+    text = table(list(cells.values()))
+    assert len({len(line) for line in text.splitlines()}) == 1
+    assert to_csv(list(cells.values())).count("\n") == 11
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"mgl"]', '"mlg"]', "Did you mean 'mgl'"),
+        ("steps = 4000", "step = 4000", "unknown key in .*my.toml 'step'. Did you mean 'steps'"),
+        ('label = "again"', 'labels = "again"', "Did you mean 'label'"),
+        ('label = "again"\n', "", "'cartpole/harmful/mgl' stands there twice"),
+        ("{env}/harmful/mgl", "{env}/harmful/mg", "Did you mean 'cartpole/harmful/mgl'"),
+        ("gradient_steps", "gradient_step", "Did you mean 'gradient_steps'"),
+        ("[[grid]]", "[[grid]", "my.toml"),
+    ],
+)
+def test_a_mistake_in_a_suite_file_is_one_message(tmp_path, old, new, message):
+    with pytest.raises(UsageError, match=message):
+        load_suite(write(tmp_path, SMALL.replace(old, new)))
+
+
+def test_every_shipped_suite_is_valid():
+    for name in shipped():
+        assert load_suite(name).cells
+
+
+def test_bootstrap_interval_of_known_values():
+    assert bootstrap_interval(np.full(8, 3.0)) == (3.0, 3.0)
+    values = np.random.default_rng(0).normal(10.0, 2.0, 50)
+    low, high = bootstrap_interval(values)
+    half = 1.96 * values.std() / np.sqrt(50)
+    assert low == pytest.approx(values.mean() - half, abs=0.06)
+    assert high == pytest.approx(values.mean() + half, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [((0.5, 2.0), "used"), ((-4.0, -0.3), "reversed"), ((-0.1, 0.1), "ignored"), ((-1.0, 1.0), "undecided")],
+)
+def test_verdicts(interval, expected):
+    assert judge(interval) == expected
