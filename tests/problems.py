@@ -49,7 +49,7 @@ class Problem(NamedTuple):
         credit = advantage_credit(weights, self.obs, self.action, self.terms, self.done, GAMMA, self.scale())
         flat = jax.tree.map(
             lambda x: x.reshape(-1, *x.shape[2:]),
-            Samples(self.obs, self.action, self.log_prob, self.reward, self.true_advantage, None, credit),
+            Samples(self.obs, self.action, self.log_prob, self.reward, self.true_advantage, (), credit),
         )
         return flat._replace(modified_advantage=self.modified_advantage(weights))
 

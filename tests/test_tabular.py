@@ -80,7 +80,7 @@ def make_samples(policy, weights):
     flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
     return Samples(
         flat(obs), flat(action), policy.log_prob(flat(obs), flat(action)),
-        returns(modified), returns(reward), None, flat(credit),
+        returns(modified), returns(reward), (), flat(credit),
     )  # fmt: skip
 
 

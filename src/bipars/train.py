@@ -15,6 +15,7 @@ from bipars.lower.advantages import gae, normaliser
 from bipars.lower.policies import HyperPolicy, Policy, make_policy
 from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, surrogate
 from bipars.methods import Method
+from bipars.networks import MLP
 from bipars.rollout import Batch, EnvState, reset, rollout
 from bipars.shaping.terms import RewardTerm, Transition
 from bipars.shaping.weights import WeightFunction, make_weights
@@ -159,51 +160,38 @@ class BiLevel:
         Without `terms`, only the true reward's side is filled in: that is all the upper level asks for.
         """
         config = self.config.ppo
-        value, next_value = learner.critic(batch.obs), learner.critic(batch.next_obs)
 
-        def advantages(reward: Array, head: int) -> tuple[Array, Array, Array]:
+        def advantages(reward: Array, critic: MLP) -> tuple[Array, Array, Array]:
+            value, next_value = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
             advantage, target = gae(
-                reward,
-                value[..., head],
-                next_value[..., head],
-                batch.terminated,
-                batch.done,
-                config.gamma,
-                config.gae_lambda,
+                reward, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
             )
             mean, std = normaliser(advantage)
             return (advantage - mean) / std, target, std
 
+        modified_advantage, z = jnp.zeros_like(batch.reward), jnp.zeros((*batch.reward.shape, 0))
         true_advantage = credit = None
         targets = []
-        if self.estimator is not None:
-            true_advantage, target, _ = advantages(batch.reward, head=1)
-            targets.append(target)
-        modified_advantage = jnp.zeros_like(batch.reward)
-        z = jnp.zeros((*batch.reward.shape, 0))
         if terms is not None:
             z = weights(batch.obs, batch.action)
             modified_reward = batch.reward + jnp.sum(z * terms, axis=-1)
-            modified_advantage, target, scale = advantages(modified_reward, head=0)
-            targets.insert(0, target)
+            modified_advantage, target, scale = advantages(modified_reward, learner.critics[0])
+            targets.append(target)
             if self.estimator is not None and self.estimator.needs_credit:
                 discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
                 credit = advantage_credit(weights, batch.obs, batch.action, terms, batch.done, discount, scale)
+        if self.estimator is not None:
+            true_advantage, target, _ = advantages(batch.reward, learner.critics[1])
+            targets.append(target)
         samples = Samples(
-            batch.obs,
-            batch.action,
-            batch.log_prob,
-            modified_advantage,
-            true_advantage,
-            jnp.stack(targets, axis=-1),
-            credit,
+            batch.obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), credit
         )
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples), z
 
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples
     ) -> tuple[Learner, dict[str, Array]]:
-        """theta -> theta' on the modified reward, and one step of the critic."""
+        """theta -> theta' on the modified reward, and one step of each critic."""
         config = self.config.ppo
 
         def modified_return(policy: Theta) -> Float[Array, ""]:
@@ -212,12 +200,17 @@ class BiLevel:
         gradient = jax.grad(modified_return)(learner.policy)
         policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
         policy, policy_optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam, gradient)
-        loss, slope = jax.value_and_grad(critic_loss)(learner.critic, samples.obs, samples.value_target)
+        log = {"policy_gradient_norm": optax.tree.norm(gradient)}
+
         value_adam = adam(config.value_learning_rate, config.max_grad_norm)
-        step, critic_optimiser = value_adam.update(slope, learner.critic_optimiser, learner.critic)
-        critic = optax.apply_updates(learner.critic, step)
-        log = {"policy_gradient_norm": optax.tree.norm(gradient), "critic_loss": loss}
-        return Learner(policy, policy_optimiser, critic, critic_optimiser), log
+        critics, optimisers = list(learner.critics), list(learner.critic_optimisers)
+        relative = (config.relative_value_loss, self.config.upper.relative_value_loss)
+        for i, target in enumerate(samples.value_targets):
+            loss, slope = jax.value_and_grad(critic_loss)(critics[i], samples.obs, target, relative[i])
+            step, optimisers[i] = value_adam.update(slope, optimisers[i], critics[i])
+            critics[i] = optax.apply_updates(critics[i], step)
+            log[f"{('modified', 'true')[i]}_critic_loss"] = loss
+        return Learner(policy, policy_optimiser, tuple(critics), tuple(optimisers)), log
 
     def upper_step(
         self, weights: WeightFunction, optimiser: optax.OptState, gradient: WeightFunction

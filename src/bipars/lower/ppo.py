@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -20,19 +21,20 @@ class Samples(NamedTuple):
     """Under the policy that acted."""
     modified_advantage: Float[Array, " sample"]
     true_advantage: Float[Array, " sample"] | None = None
-    value_target: Float[Array, "sample head"] | None = None
-    """Returns of the modified reward and, where the upper level learns, of the true one."""
+    value_targets: tuple[Float[Array, " sample"], ...] = ()
+    """What each critic should say."""
     credit: Float[Array, "sample phi"] | None = None
     """Derivative of the modified advantage with respect to phi."""
 
 
 class Learner(NamedTuple):
-    """theta and the value functions V~ and V (two heads of one network), each with its optimiser's state."""
+    """theta and the value functions, each with its optimiser's state."""
 
     policy: CategoricalPolicy | GaussianPolicy
     policy_optimiser: optax.OptState
-    critic: MLP
-    critic_optimiser: optax.OptState
+    critics: tuple[MLP, ...]
+    """V~ of the modified reward and, where the upper level learns, V of the true one."""
+    critic_optimisers: tuple[optax.OptState, ...]
 
 
 def adam(learning_rate: float, max_grad_norm: float | None) -> optax.GradientTransformation:
@@ -45,12 +47,13 @@ def init_learner(
     config: PPOConfig,
     observation_size: int,
     policy: CategoricalPolicy | GaussianPolicy,
-    value_heads: int,
+    num_critics: int,
 ) -> Learner:
-    critic = make_mlp(key, (observation_size, *config.value_hidden, value_heads), config.activation)
+    sizes = (observation_size, *config.value_hidden, 1)
+    critics = tuple(make_mlp(k, sizes, config.activation) for k in jax.random.split(key, num_critics))
     policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
     value_adam = adam(config.value_learning_rate, config.max_grad_norm)
-    return Learner(policy, policy_adam.init(policy), critic, value_adam.init(critic))
+    return Learner(policy, policy_adam.init(policy), critics, tuple(value_adam.init(critic) for critic in critics))
 
 
 def probability_ratio(policy: Policy, samples: Samples) -> Float[Array, " sample"]:
@@ -71,6 +74,13 @@ def unclipped(
     return jnp.where(beyond, 0.0, 1.0).astype(ratio.dtype)
 
 
-def critic_loss(critic: MLP, obs: Float[Array, "sample obs"], target: Float[Array, "sample head"]) -> Float[Array, ""]:
-    """Unexplained variance, summed over heads: neither reward's scale drowns the other's in the shared layers."""
-    return jnp.sum(jnp.mean((critic(obs) - target) ** 2, axis=0) / (jnp.var(target, axis=0) + 1e-8))
+def critic_loss(
+    critic: MLP, obs: Float[Array, "sample obs"], target: Float[Array, " sample"], relative: bool
+) -> Float[Array, ""]:
+    """Squared error, or the fraction of the target's variance that it leaves unexplained (`relative`).
+
+    Returns of a sparse reward shrink by orders of magnitude as the policy improves, and with them the gradients that
+    Adam remembers; the relative loss keeps its size, so the critic keeps learning.
+    """
+    error = jnp.mean((critic(obs)[..., 0] - target) ** 2)
+    return error / (jnp.var(target) + 1e-8) if relative else error
