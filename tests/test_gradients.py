@@ -5,11 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.envs import CartPole
+from bipars.lower.advantages import gae
 from bipars.lower.policies import HyperPolicy
 from bipars.lower.ppo import probability_ratio, surrogate, unclipped
+from bipars.networks import ravel
+from bipars.program import build, complete
+from bipars.shaping.weights import make_weights
 from bipars.upper.base import LowerStep
 from bipars.upper.em import ExplicitMapping
-from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, ratio_gradients
+from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product
 from bipars.upper.mgl import MetaGradient
 from problems import CLIP, assert_same, make_problem
 
@@ -131,10 +137,12 @@ def test_hessian_product_from_either_side_is_the_hessian(continuous):
 def test_opg_reads_the_hessian_of_log_pi_as_minus_its_outer_product():
     problem = make_problem(True, 2, "state-action")
     samples = problem.samples()
-    ratio, gradients = ratio_gradients(problem.policy, samples)
-    g = np.asarray(gradients) / np.asarray(ratio)[:, None]
-    alive = np.asarray(unclipped(ratio, samples.modified_advantage, CLIP))
-    coefficient = alive * np.asarray(ratio) * np.asarray(samples.modified_advantage) / ratio.size
+    ratio = jnp.exp(problem.policy.log_prob(samples.obs, samples.action) - samples.log_prob)
+    one = lambda theta, s, a: theta.log_prob(s, a)  # noqa: E731
+    gradients = [ravel(jax.grad(one)(problem.policy, s, a)) for s, a in zip(samples.obs, samples.action, strict=True)]
+    g, a = np.array(gradients), np.asarray(samples.modified_advantage)
+    alive = np.where(a > 0, ratio <= 1 + CLIP, ratio >= 1 - CLIP)
+    coefficient = alive * np.asarray(ratio) * a / ratio.size
     hessian = -sum(c * np.outer(gi, gi) for c, gi in zip(coefficient, g, strict=True))
     step = LowerStep(problem.policy, samples)
     h = jax.random.normal(jax.random.key(1), (g.shape[1], np.asarray(samples.credit).shape[1]))
@@ -157,10 +165,6 @@ def test_first_imgl_step_is_mgl_times_alpha():
 
 
 def test_bounded_weights_keep_their_gradient_at_the_bound():
-    from bipars.config import WeightConfig
-    from bipars.envs import CartPole
-    from bipars.shaping.weights import make_weights
-
     config = WeightConfig(form="scalar", low=-1.0, high=1.0, initial=1.0)
     weights = make_weights(jax.random.key(0), config, CartPole(), 1)
     obs = jnp.zeros((1, 4))
@@ -168,3 +172,39 @@ def test_bounded_weights_keep_their_gradient_at_the_bound():
     assert float(slope.value[0]) == 1.0
     raised = jax.tree.map(lambda x: x + 5.0, weights)
     assert float(raised(obs, jnp.zeros(1, int))[0, 0]) == 1.0
+
+
+@pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
+def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizon):
+    """Through `learn_from`, over several blocks of time, with episodes that end inside."""
+    config = complete(
+        Config(
+            env="cartpole-continuous",
+            terms=("harmful", "beneficial"),
+            ppo=PPOConfig(update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9),
+            weights=WeightConfig(hidden=(3, 2)),
+            upper=UpperConfig(horizon=horizon),
+        )
+    )
+    loop = build(config).algorithm
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.run_policy(state.learner.policy, state.env, jax.random.key(1))
+    terms = jax.random.normal(jax.random.key(2), (104, 3, 2))
+    samples, _ = loop.learn_from(batch, terms, state.learner, state.weights)
+    critic = state.learner.critics[0]
+    values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+
+    def advantage(weights, gae_lambda):
+        reward = batch.reward + jnp.sum(weights(batch.obs, batch.action) * terms, axis=-1)
+        return gae(reward, *values, batch.terminated, batch.done, 0.97, gae_lambda)[0].reshape(-1)
+
+    scale = advantage(state.weights, 0.9).std()
+    slopes = jax.jit(jax.jacrev(lambda w: advantage(w, 1.0 if horizon == "gamma" else 0.9) / scale))(state.weights)
+    expected = jnp.concatenate([leaf.reshape(312, -1) for leaf in jax.tree.leaves(slopes)], axis=-1)
+    assert np.asarray(batch.done).sum() > 5
+    assert_same(samples.credit, expected, 1e-7)
+    np.testing.assert_allclose(samples.true_advantage.mean(), 0, atol=1e-9)
+    critic = state.learner.critics[1]
+    values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+    true = gae(batch.reward, *values, batch.terminated, batch.done, 0.97, 0.9)[0]
+    assert_same(samples.true_advantage, ((true - true.mean()) / true.std()).reshape(-1), 1e-6)

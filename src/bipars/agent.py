@@ -74,8 +74,9 @@ class BiPaRS:
         end = self._rounds + -(-total_timesteps // period)
         with stop_requests() as stop, training_bar((end - self._rounds) * period, progress_bar) as show:
             while self._rounds < end and not stop():
-                self._state, signals = self._program.iterate(self._state, self.config.seed)
+                state, signals = self._program.iterate(self._state, self.config.seed)
                 check_finite(signals, self._program.term_names, self._rounds * period)
+                self._state = state
                 self._rounds += 1
                 row = {"round": self._rounds, "step": self._program.steps_after(self._rounds)}
                 self.metrics.append(row | summarise(signals, self._program.term_names))

@@ -91,6 +91,11 @@ def resolve(config: Config, env: Environment) -> Config:
         )
     if method.estimator is not None and not config.terms:
         raise UsageError(f"method '{config.method}' learns the weights of reward terms; give at least one term")
+    if method.estimator is not None and config.upper.sampling == "round" and config.num_updates < 2:
+        raise UsageError(
+            f"total_steps is {config.total_steps}, one update of {config.ppo.update_period}; upper.sampling 'round' "
+            "learns from the batch after an update, so it needs two"
+        )
     initial = weights.initial if method.initial_weight is None else method.initial_weight
     rate = weights.learning_rate or method.learning_rate or preset_learning_rate(config.terms)
     return replace(config, weights=replace(weights, form=form, learning_rate=rate, initial=initial))

@@ -44,7 +44,7 @@ class Program:
         return self.compiled_init(np.uint32(seed), weights)
 
     def iterate(self, state: TrainState, seed: int) -> tuple[TrainState, Signals]:
-        """One round; `state` is used up."""
+        """One round; `state` itself stays as it was."""
         return self.compiled_iterate(state, np.uint32(seed))
 
     def abstract_state(self) -> TrainState:
@@ -92,4 +92,4 @@ def _build(text: str, terms: tuple[RewardTerm, ...]) -> Program:
         method,
         method.estimator(config) if learns and method.estimator else None,
     )
-    return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate, donate_argnums=0))
+    return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate))

@@ -20,10 +20,14 @@ def with_weights_from(config: Config, source: str | Path | None, seed: int) -> C
     path = seed_directory(source, seed)
     run = RunDirectory(path if path.is_dir() else source)
     learned = run.config
-    for name in ("env", "terms", "method"):
+    for name in ("env", "env_options", "terms", "method"):
         mine, theirs = getattr(config, name), getattr(learned, name)
         if mine != theirs:
             raise UsageError(f"{run.path} learned its weights with {name} {theirs!r}; this run has {mine!r}")
     if find_method(learned.method).estimator is None:
         raise UsageError(f"{run.path} used method '{learned.method}', which learns no weights")
+    if learned.seed != seed and any(term.startswith("random") for term in config.terms):
+        raise UsageError(
+            f"{run.path} learned with seed {learned.seed}; term 'random' is another function with seed {seed}"
+        )
     return replace(config, weights=learned.weights, weights_from=str(run.path))

@@ -60,8 +60,8 @@ def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -
             time, env = np.argwhere(bad)[0]
             step = first_step + int(time) * values.shape[1] + int(env)
             raise NonFiniteError(
-                f"{name} is {values[time, env]} at step {step} (environment {env}). The run stopped before using it; "
-                "its last checkpoint is kept. Mend the function and resume"
+                f"{name} is {values[time, env]} at step {step} (environment {env}). The update that met it is "
+                "discarded and the last checkpoint kept. Mend the function and resume"
             )
     for name, value in signals.log.items():
         if not np.isfinite(np.asarray(value)):

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.config import Config
-from bipars.envs.base import Environment
+from bipars.envs.base import BoxActions, Environment
 from bipars.evaluate import Evaluation, evaluate
 from bipars.lower.advantages import gae, normaliser
 from bipars.lower.policies import HyperPolicy, Policy, make_policy
@@ -92,27 +92,31 @@ class BiLevel:
         terms = self.evaluate_terms(state.term_params, batch, term_key)
         samples, z = self.learn_from(batch, terms, learner, weights)
 
-        def steps(carry: Any, index: Int[Array, " batch"]) -> tuple[Any, Any]:
+        def draw(samples: Samples, index: Int[Array, " batch"]) -> Samples:
+            return jax.tree.map(lambda x: x[index], samples)
+
+        def steps(carry: Any, index: Int[Array, "2 batch"]) -> tuple[Any, Any]:
             learner, weights, optimiser, h = carry
-            minibatch = jax.tree.map(lambda x: x[index], samples)
-            before = learner.policy
+            minibatch, before = draw(samples, index[0]), learner.policy
             learner, log = self.lower_step(learner, weights, minibatch)  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
+                # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
+                fresh = draw(samples._replace(credit=None), index[1])
                 step = LowerStep(before, minibatch)
-                gradient, h = self.estimator.update(h, step, learner.policy, weights, minibatch)  # 9-14, 18-21
+                gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
             return (learner, weights, optimiser, h), log
 
-        size = samples.log_prob.size
-        index = jax.random.randint(draw_key, (self.config.ppo.gradient_steps, self.config.ppo.batch_size), 0, size)
+        shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
+        index = jax.random.randint(draw_key, shape, 0, samples.log_prob.size)
         (learner, weights, optimiser, h), log = jax.lax.scan(steps, (learner, weights, optimiser, h), index)
 
         following = None
         if self.samples_by_round:
             assert self.estimator is not None
             env_state, following = self.run_policy(self.acting(learner.policy, weights), env_state, run_key)  # 15-16
-            fresh, _ = self.learn_from(following, None, learner, weights)  # line 17
+            fresh, _ = self.learn_from(following, None, learner, weights)
             step = LowerStep(state.learner.policy, samples)
             gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
             weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
@@ -148,7 +152,8 @@ class BiLevel:
         """f of every transition."""
         if not self.terms:
             return jnp.zeros((*batch.reward.shape, 0))
-        step = Transition(batch.obs, batch.action, batch.next_obs)
+        acted = jnp.clip(batch.action, -1.0, 1.0) if isinstance(self.env.actions, BoxActions) else batch.action
+        step = Transition(batch.obs, acted, batch.next_obs)
         keys = jax.random.split(key, len(self.terms))
         return jnp.stack([t.evaluate(p, step, k) for t, p, k in zip(self.terms, params, keys, strict=True)], axis=-1)
 

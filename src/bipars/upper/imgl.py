@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from bipars.lower.ppo import Samples, probability_ratio, surrogate, unclipped
+from bipars.lower.ppo import Samples, surrogate, unclipped
 from bipars.networks import count_parameters
 from bipars.shaping.weights import WeightFunction
 from bipars.upper.base import LowerStep, Theta, ravel, true_gradient, unravel_like
@@ -21,17 +21,13 @@ from bipars.upper.base import LowerStep, Theta, ravel, true_gradient, unravel_li
 SecondOrder = Literal["exact", "opg", "none"]
 
 
-def ratio_gradients(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], Float[Array, "sample theta"]]:
-    """Each sample's probability ratio and its gradient."""
-
-    def one(theta: Theta, obs: Array, action: Array, log_prob: Array) -> Float[Array, ""]:
-        return jnp.exp(theta.log_prob(obs, action) - log_prob)
-
-    ratio, gradients = jax.vmap(jax.value_and_grad(one), (None, 0, 0, 0))(
-        policy, samples.obs, samples.action, samples.log_prob
+def log_prob_gradients(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], Float[Array, "sample theta"]]:
+    """Each sample's log-probability and its gradient g."""
+    log_prob, gradients = jax.vmap(jax.value_and_grad(lambda theta, s, a: theta.log_prob(s, a)), (None, 0, 0))(
+        policy, samples.obs, samples.action
     )
-    flat = jnp.concatenate([leaf.reshape(ratio.size, -1) for leaf in jax.tree.leaves(gradients)], axis=-1)
-    return ratio, flat
+    flat = [leaf.reshape(log_prob.size, -1) for leaf in jax.tree.leaves(gradients)]
+    return log_prob, jnp.concatenate(flat, axis=-1)
 
 
 def exact_hessian_product(
@@ -46,9 +42,11 @@ def exact_hessian_product(
     def gradient(theta: Float[Array, " theta"]) -> Float[Array, " theta"]:
         return jax.grad(lambda t: surrogate(unravel(t), samples, samples.modified_advantage, clip))(theta)
 
+    # One direction at a time: all at once would leave the processor's cache, at twice the time.
+    _, product = jax.linearize(gradient, flat)
     if flat.size <= h.shape[1]:
-        return jax.jacfwd(gradient)(flat) @ h
-    return jax.vmap(lambda column: jax.jvp(gradient, (flat,), (column,))[1], in_axes=1, out_axes=1)(h)
+        return jax.lax.map(product, jnp.eye(flat.size, dtype=flat.dtype)) @ h  # H is symmetric
+    return jax.lax.map(product, h.T).T
 
 
 @dataclass(frozen=True)
@@ -66,15 +64,14 @@ class IncrementalMetaGradient:
         """h after the step (lines 12-14 of Algorithm 1)."""
         samples = step.samples
         assert samples.credit is not None
-        ratio, gradients = ratio_gradients(step.policy, samples)
-        alive = unclipped(ratio, samples.modified_advantage, self.clip) / ratio.size
-        change = gradients.T @ (alive[:, None] * samples.credit)
+        log_prob, g = log_prob_gradients(step.policy, samples)
+        ratio = jnp.exp(log_prob - samples.log_prob)
+        factor = ratio * unclipped(ratio, samples.modified_advantage, self.clip) / ratio.size
+        change = g.T @ (factor[:, None] * samples.credit)
         if self.second_order == "exact":
             change += exact_hessian_product(step.policy, samples, self.clip, h)
         elif self.second_order == "opg":
-            # grad log pi = grad ratio / ratio; its own gradient is read as minus its outer product.
-            curvature = alive * samples.modified_advantage / ratio
-            change -= (gradients.T @ (curvature[:, None] * gradients)) @ h
+            change -= (g.T @ ((factor * samples.modified_advantage)[:, None] * g)) @ h
         return h + self.learning_rate * change
 
     def update(
@@ -88,6 +85,3 @@ class IncrementalMetaGradient:
         h = self.follow(h, step)
         v = ravel(true_gradient(policy, samples, self.clip))
         return unravel_like(weights, v @ h), h
-
-
-__all__ = ["IncrementalMetaGradient", "exact_hessian_product", "probability_ratio", "ratio_gradients"]
