@@ -10,7 +10,8 @@
     method = ["ppo", "ns", "mgl"]
 
 Every combination is one cell, named env/term/method; `label` replaces the method's part of the name, `settings` are
-configuration keys for all cells of the grid, and `weights_from` names the cell whose learned weights are reused.
+configuration keys for all cells of the grid, `seeds` replaces the suite's, and `weights_from` names the cell whose learned
+weights are reused.
 """
 
 import tomllib
@@ -29,7 +30,7 @@ from bipars.runs.directory import RunDirectory, check_root, seed_directory
 from bipars.seeds import parse_seeds
 
 SUITE_KEYS = {"title", "seeds", "steps", "grid"}
-GRID_KEYS = {"env", "term", "method", "label", "settings", "weights_from"}
+GRID_KEYS = {"env", "term", "method", "label", "seeds", "settings", "weights_from"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Cell:
 
     name: str
     config: Config
+    seeds: tuple[int, ...]
     weights_from: str | None = None
     """Name of the cell whose weights it reuses, seed by seed."""
 
@@ -45,7 +47,6 @@ class Cell:
 @dataclass(frozen=True)
 class Suite:
     title: str
-    seeds: tuple[int, ...]
     cells: tuple[Cell, ...]
 
 
@@ -68,7 +69,8 @@ def load_suite(name: str, seeds: str | None = None, steps: int | None = None) ->
     cells: dict[str, Cell] = {}
     for grid in data.get("grid", []):
         _check_keys(path, grid, GRID_KEYS)
-        for cell in _expand(path, grid, steps or data.get("steps")):
+        chosen = parse_seeds(seeds or grid.get("seeds") or data.get("seeds", "0"))
+        for cell in _expand(path, grid, chosen, steps or data.get("steps")):
             if cell.name in cells:
                 raise UsageError(f"{path}: the cell '{cell.name}' stands there twice; give one of them a label")
             cells[cell.name] = cell
@@ -77,7 +79,7 @@ def load_suite(name: str, seeds: str | None = None, steps: int | None = None) ->
     for cell in cells.values():
         if cell.weights_from is not None and cell.weights_from not in cells:
             raise unknown(f"weights_from of cell '{cell.name}'", cell.weights_from, cells)
-    return Suite(data.get("title", name), parse_seeds(seeds or data.get("seeds", "0")), tuple(cells.values()))
+    return Suite(data.get("title", name), tuple(cells.values()))
 
 
 def _check_keys(path: Path, data: dict[str, Any], known: set[str]) -> None:
@@ -86,7 +88,7 @@ def _check_keys(path: Path, data: dict[str, Any], known: set[str]) -> None:
             raise unknown(f"key in {path}", key, known)
 
 
-def _expand(path: Path, grid: dict[str, Any], steps: int | None) -> Iterator[Cell]:
+def _expand(path: Path, grid: dict[str, Any], seeds: tuple[int, ...], steps: int | None) -> Iterator[Cell]:
     settings = dict(grid.get("settings", {}))
     if steps:
         settings["total_steps"] = steps
@@ -95,7 +97,7 @@ def _expand(path: Path, grid: dict[str, Any], steps: int | None) -> Iterator[Cel
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in (env, term or "none", label))
         try:
             config = Config.from_dict({**settings, "env": env, "terms": [term] if term else [], "method": method})
-            yield Cell(name, complete(config), grid.get("weights_from", "").format(env=env, term=term) or None)
+            yield Cell(name, complete(config), seeds, grid.get("weights_from", "").format(env=env, term=term) or None)
         except UsageError as error:
             raise UsageError(f"{path}: cell '{name}': {error}") from error
 
@@ -105,7 +107,7 @@ def create_runs(suite: Suite, root: Path) -> list[list[RunDirectory]]:
     check_root(root)
     stages: list[list[RunDirectory]] = [[], []]
     for cell in sorted(suite.cells, key=lambda cell: cell.weights_from is not None):
-        for seed in suite.seeds:
+        for seed in cell.seeds:
             path = seed_directory(root / cell.name, seed)
             source = None if cell.weights_from is None else seed_directory(root / cell.weights_from, seed)
             config = with_weights_from(cell.config, source, seed)
