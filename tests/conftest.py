@@ -1,6 +1,8 @@
 import os
 
+# Most tests run a program once: compiling it quickly matters more than running it quickly. Workers inherit this.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 import pytest
@@ -12,8 +14,13 @@ enable_compilation_cache()
 
 @pytest.fixture
 def float64():
-    """Double precision, and quick compilation instead of quick code."""
-    jax.config.update("jax_disable_most_optimizations", True)
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def optimised():
+    """For tests that really train."""
     jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)

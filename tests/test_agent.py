@@ -5,6 +5,7 @@ import pytest
 import bipars
 from bipars.config import PPOConfig, WeightConfig
 from bipars.errors import BiparsError, UsageError
+from bipars.program import complete
 
 QUICK = PPOConfig(update_period=2_000, num_envs=10, gradient_steps=5, batch_size=128)
 
@@ -81,9 +82,20 @@ def test_methods_without_learning_keep_their_weights():
         assert agent.metrics[-1]["term/harmful"] < 0
 
 
-@pytest.mark.parametrize("method", ["em", "mgl", "imgl", "single"])
-@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
-@pytest.mark.parametrize("sampling", ["interleaved", "round"])
+@pytest.mark.parametrize(
+    ("method", "env", "sampling"),
+    [
+        *(
+            (method, env, "interleaved")
+            for method in ("em", "mgl", "imgl")
+            for env in ("cartpole", "cartpole-continuous")
+        ),
+        ("single", "cartpole", "interleaved"),
+        ("em", "cartpole-continuous", "round"),
+        ("mgl", "cartpole", "round"),
+        ("imgl", "cartpole-continuous", "round"),
+    ],
+)
 def test_every_method_moves_the_weights(method, env, sampling):
     agent = bipars.BiPaRS(
         env, terms=["harmful", "noise"], method=method, ppo=QUICK, upper=bipars.UpperConfig(sampling=sampling)
@@ -95,6 +107,30 @@ def test_every_method_moves_the_weights(method, env, sampling):
     assert agent.weights(obs, action).shape == (3, 2)
     assert not np.array_equal(before, agent.weights(obs, action))
     assert agent.num_timesteps == (6_000 if sampling == "round" else 4_000)
+
+
+def test_a_round_that_meets_a_nan_is_discarded():
+    fragile = bipars.RewardTerm("fragile", lambda obs, *_: jnp.where(abs(obs[0]) > 0.25, jnp.nan, 0.1))
+    agent = bipars.BiPaRS("cartpole", terms=[fragile], method="mgl", ppo=QUICK)
+    with pytest.raises(BiparsError, match="term 'fragile' is nan at step"):
+        agent.learn(200_000)
+    assert np.isfinite(agent.weights(np.zeros(4), 0)).all()
+    assert agent.num_timesteps == 2_000 * len(agent.metrics)
+    assert agent.predict(np.zeros(4))[0] in (0, 1)
+
+
+def test_round_sampling_needs_two_updates():
+    config = bipars.Config(terms=("harmful",), total_steps=20_000, upper=bipars.UpperConfig(sampling="round"))
+    with pytest.raises(UsageError, match="total_steps is 20000, one update"):
+        complete(config)
+
+
+def test_terms_see_the_action_that_acted():
+    force = bipars.RewardTerm("force", lambda obs, action, next_obs, info: jnp.abs(action[0]))
+    wide = PPOConfig(update_period=2_000, num_envs=10, gradient_steps=1, batch_size=64, initial_std=5.0)
+    agent = bipars.BiPaRS("cartpole-continuous", terms=[force], method="ns", ppo=wide).learn(2_000)
+    row = agent.metrics[-1]
+    assert 0.5 < row["term/force"] / (2_000 / row["episodes"]) < 1.05
 
 
 def test_same_seed_same_result_other_seed_other_result():

@@ -11,6 +11,8 @@ import bipars
 from bipars.config import Config, PPOConfig, WeightConfig
 from bipars.program import build, complete
 
+pytestmark = pytest.mark.usefixtures("optimised")
+
 FAST = PPOConfig(update_period=10_000, gradient_steps=100, batch_size=512, policy_learning_rate=1e-3)
 
 
@@ -33,6 +35,12 @@ def test_with_two_terms_the_harmful_one_ends_below_the_helpful_one():
     agent = bipars.BiPaRS("cartpole", terms=["harmful", "beneficial"], method="mgl", weight_function=weights)
     agent.learn(400_000)
     assert agent.metrics[-1]["weight/harmful"] < agent.metrics[-1]["weight/beneficial"] - 0.5
+
+
+def test_em_balances_with_a_beneficial_term():
+    agent = bipars.BiPaRS("cartpole", terms=["beneficial"], method="em", seed=0).learn(600_000)
+    assert agent.evaluate()[1] > 120
+    assert agent.metrics[-1]["weight/beneficial"] > 0.9
 
 
 def test_naive_shaping_with_a_harmful_term_fails():

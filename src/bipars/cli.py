@@ -110,7 +110,9 @@ class RunSuite:
         for stage in stages:
             if stage and not status:
                 status = finish(stage, self.out, self.workers, quiet=True)
-        show_results([run for stage in stages for run in stage], self.out)
+        runs = [run for stage in stages for run in stage]
+        show_results(runs, self.out)
+        write_results(runs, self.out)
         return status
 
 
@@ -219,6 +221,28 @@ def show_results(runs: "list[Any]", root: Path) -> None:
     cells = summarise_runs(runs, root)
     if cells:
         print(table(cells))
+
+
+def write_results(runs: "list[Any]", root: Path) -> None:
+    """The table as Markdown, every seed as CSV, and the curves of each environment and term."""
+    from bipars.report.curves import plot_curves
+    from bipars.report.summary import summarise_runs, table, to_csv
+
+    done = [run for run in runs if run.finished]
+    cells = summarise_runs(done, root)
+    if not cells:
+        return
+    (root / "results.md").write_text(table(cells) + "\n")
+    (root / "results.csv").write_text(to_csv(cells))
+    figures = root / "figures"
+    figures.mkdir(exist_ok=True)
+    panels: dict[tuple[str, str], dict[str, list[Any]]] = {}
+    for run in done:
+        env, term, label = run.path.relative_to(root).parts[:3]
+        panels.setdefault((env, term), {}).setdefault(label, []).append(run)
+    for (env, term), lines in panels.items():
+        plot_curves(lines, f"{env}, {term}", figures / f"{env}-{term}.png")
+    print(f"written: {root / 'results.md'}, {root / 'results.csv'}, {figures}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -121,8 +121,8 @@ def seed_directory(root: str | os.PathLike[str], seed: int) -> Path:
     return Path(root) / f"seed-{seed:04d}"
 
 
-OURS = {"curves.png", "results.csv", "results.md"}
-"""Files we write beside runs."""
+OURS = {"curves.png", "figures", "results.csv", "results.md"}
+"""What we write beside runs."""
 
 
 def check_root(root: Path) -> None:

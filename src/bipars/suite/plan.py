@@ -10,8 +10,8 @@
     method = ["ppo", "ns", "mgl"]
 
 Every combination is one cell, named env/term/method; `label` replaces the method's part of the name, `settings` are
-configuration keys for all cells of the grid, `seeds` replaces the suite's, and `weights_from` names the cell whose learned
-weights are reused.
+configuration keys for all cells of the grid, `seeds` replaces the suite's, and `weights_from` names the cell whose
+learned weights are reused.
 """
 
 import tomllib
