@@ -5,6 +5,7 @@ A term of your own is a name and a function of one transition:
     RewardTerm("upright", lambda obs, action, next_obs, info: 1.0 - abs(obs[2]))
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -149,23 +150,29 @@ def make_term(spec: str) -> RewardTerm:
 
 
 def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
-    """Calls every term once on zeros, so that a wrong shape or signature is found before training."""
+    """Traces every term once, so that a wrong shape or signature is found before training."""
     names = [term.name for term in terms]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two reward terms are called '{name}'; give each its own name")
-    obs = jnp.zeros((1, 2, env.observation_size))
+    obs = jax.ShapeDtypeStruct((1, 2, env.observation_size), jnp.float32)
     action = (
-        jnp.zeros((1, 2, env.actions.size)) if isinstance(env.actions, BoxActions) else jnp.zeros((1, 2), jnp.int32)
+        jax.ShapeDtypeStruct((1, 2, env.actions.size), jnp.float32)
+        if isinstance(env.actions, BoxActions)
+        else jax.ShapeDtypeStruct((1, 2), jnp.int32)
     )
-    key = jax.random.key(0)
+
+    def evaluate(term: RewardTerm, step: Transition) -> Array:
+        key = jax.random.key(0)
+        return term.evaluate(term.init(key, env), step, key)
+
     for term in terms:
         try:
-            value = term.evaluate(term.init(key, env), Transition(obs, action, obs), key)
+            value = jax.eval_shape(functools.partial(evaluate, term), Transition(obs, action, obs))  # type: ignore[arg-type]
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(f"term '{term.name}' failed on a transition of zeros: {error!r}") from error
+            raise UsageError(f"term '{term.name}' failed on one transition: {error!r}") from error
         if value.shape != (1, 2):
             raise UsageError(
                 f"term '{term.name}' returned shape {value.shape[2:]} for one transition; return a single number"
