@@ -65,6 +65,14 @@ def test_save_and_load_go_on_exactly_where_they_were(agent, tmp_path):
     assert loaded.metrics[-1] == twin.metrics[-1]
 
 
+def test_a_built_in_term_with_an_argument_is_saved_with_it(tmp_path):
+    agent = bipars.BiPaRS("cartpole", terms=["random:3"], method="mgl", ppo=QUICK).learn(2_000)
+    agent.save(tmp_path / "agent")
+    loaded = bipars.BiPaRS.load(tmp_path / "agent")
+    assert loaded.config.terms == ("random:3",)
+    np.testing.assert_array_equal(agent.weights(np.ones(4), 1), loaded.weights(np.ones(4), 1))
+
+
 def test_load_says_which_terms_it_misses(agent, tmp_path):
     agent.save(tmp_path / "agent")
     with pytest.raises(BiparsError, match="upright"):

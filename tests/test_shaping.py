@@ -80,6 +80,8 @@ def test_bad_terms_are_named():
         make_term("harmful:3")
     with pytest.raises(UsageError, match="cannot read 'x'"):
         make_term("random:x")
+    with pytest.raises(UsageError, match="at least 1 cell"):
+        make_term("random:0")
     vector = RewardTerm("wide", lambda obs, action, next_obs, info: obs)
     with pytest.raises(UsageError, match=r"term 'wide' returned shape \(4,\)"):
         check_terms([vector], CartPole())

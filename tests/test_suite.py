@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from bipars.cli import main
 from bipars.errors import UsageError
 from bipars.report.summary import bootstrap_interval, summarise_runs, table, to_csv
 from bipars.report.verdict import judge
@@ -48,6 +49,16 @@ def test_a_grid_runs_in_stages_and_is_summarised(tmp_path):
     text = table(list(cells.values()))
     assert len({len(line) for line in text.splitlines()}) == 1
     assert to_csv(list(cells.values())).count("\n") == 11
+
+
+def test_resume_learns_weights_before_it_reuses_them(tmp_path):
+    root = tmp_path / "out"
+    only_discrete = SMALL.replace('["cartpole", "cartpole-continuous"]', '["cartpole"]').replace('"ns", ', "")
+    create_runs(load_suite(write(tmp_path, only_discrete)), root)
+    assert main(["resume", str(root)]) == 0
+    runs = find_runs(root)
+    assert [run.config.weights_from is None for run in runs].count(False) == 2
+    assert all(run.finished for run in runs)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,12 @@ class Resume:
     def run(self) -> int:
         from bipars.runs.directory import find_runs
 
-        return finish(find_runs(self.directory), self.directory, self.workers)
+        runs = find_runs(self.directory)
+        # Runs that reuse weights come after those that learn them.
+        learners = [run for run in runs if run.config.weights_from is None]
+        reusers = [run for run in runs if run.config.weights_from is not None]
+        status = finish(learners, self.directory, self.workers) if learners else 0
+        return finish(reusers, self.directory, self.workers) if reusers and not status else status
 
 
 @dataclass(frozen=True)

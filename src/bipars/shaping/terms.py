@@ -70,6 +70,10 @@ class RandomTerm(RewardTerm):
     cells: int = 4
     """Cells per state dimension; a continuous action has two cells per dimension, one per sign."""
 
+    def __post_init__(self) -> None:
+        if self.cells < 1:
+            raise ValueError(f"a table needs at least 1 cell per dimension, not {self.cells}")
+
     def init(self, key: PRNGKeyArray, env: Environment) -> RandomTable:
         try:
             low, high = jnp.asarray(env.observation_low), jnp.asarray(env.observation_high)  # type: ignore[attr-defined]
@@ -129,7 +133,7 @@ TERMS: dict[str, Callable[..., RewardTerm]] = {
     "beneficial": lambda: RewardTerm("beneficial", beneficial),
     "harmful": lambda: RewardTerm("harmful", harmful),
     "half": lambda: RewardTerm("half", half),
-    "random": lambda cells="4": RandomTerm(cells=int(cells)),
+    "random": lambda cells: RandomTerm(f"random:{cells}", cells=int(cells)) if cells else RandomTerm(),
     "noise": lambda: NoiseTerm(),
 }
 
@@ -139,12 +143,11 @@ def make_term(spec: str) -> RewardTerm:
     name, colon, argument = spec.partition(":")
     if name not in TERMS:
         raise unknown("term", name, TERMS)
-    if not colon:
-        return TERMS[name]()
-    if not inspect.signature(TERMS[name]).parameters:
+    takes_argument = bool(inspect.signature(TERMS[name]).parameters)
+    if colon and not takes_argument:
         raise UsageError(f"term '{name}' takes no argument; got '{spec}'. Write '{name}'")
     try:
-        return TERMS[name](argument)
+        return TERMS[name](argument) if takes_argument else TERMS[name]()
     except ValueError as error:
         raise UsageError(f"term '{spec}': cannot read '{argument}': {error}") from error
 
