@@ -21,11 +21,11 @@ def describe(row: Mapping[str, Any]) -> str:
 
 def _bar(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[now]}", style="dim"),
+        TextColumn("{task.fields[now]}", style="dim", markup=False),
         console=console,
         transient=True,
     )
