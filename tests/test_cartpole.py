@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from bipars.envs import CartPole, make_env
+from bipars.config import Config
+from bipars.envs import CartPole, make_compiled
 from bipars.envs.cartpole import advance
 from bipars.errors import UsageError
+from bipars.program import complete
 
 
 def reference_steps(count, seed=0):
@@ -58,7 +60,7 @@ def test_registered_environments_pass_gymnasiums_checker(name):
 
 
 def test_registered_environment_is_the_jax_environment():
-    env, ours = gymnasium.make("bipars/CartPoleContinuous-v0"), make_env("bipars/CartPoleContinuous-v0")
+    env, ours = gymnasium.make("bipars/CartPoleContinuous-v0"), make_compiled("bipars/CartPoleContinuous-v0")
     obs, _ = env.reset(seed=3)
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -73,8 +75,8 @@ def test_registered_environment_is_the_jax_environment():
 
 def test_bad_environments_are_named():
     with pytest.raises(UsageError, match="unknown environment 'cartpol'.*Did you mean 'cartpole'"):
-        make_env("cartpol")
+        complete(Config(env="cartpol"))
     with pytest.raises(UsageError, match="does not take the options.*gravity"):
-        make_env("cartpole", {"gravity": 3})
+        make_compiled("cartpole", {"gravity": 3})
     with pytest.raises(UsageError, match="force is -1"):
-        make_env("cartpole", {"force": -1})
+        make_compiled("cartpole", {"force": -1})

@@ -188,9 +188,9 @@ def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizo
     )
     loop = build(config).algorithm
     state = loop.init(jnp.uint32(0))
-    _, batch = loop.run_policy(state.learner.policy, state.env, jax.random.key(1))
+    _, batch = loop.world.run(state.learner.policy, state.env, jax.random.key(1))
     terms = jax.random.normal(jax.random.key(2), (104, 3, 2))
-    samples, _ = loop.learn_from(batch, terms, state.learner, state.weights)
+    samples, _, _ = loop.learn_from(state, batch, terms)
     critic = state.learner.critics[0]
     values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
 

@@ -7,11 +7,10 @@ import pytest
 
 from bipars.config import PPOConfig
 from bipars.envs import CartPole
-from bipars.evaluate import evaluate
+from bipars.envs.compiled import CompiledWorld
 from bipars.lower.advantages import discounted_suffix_sums, gae
 from bipars.lower.policies import make_policy
 from bipars.lower.ppo import Samples, surrogate, unclipped
-from bipars.rollout import reset, rollout
 
 
 def column(*values):
@@ -84,8 +83,8 @@ def test_log_probabilities_are_those_of_a_distribution(continuous):
 def test_rollout_chains_states_and_tells_termination_from_truncation():
     env = CartPole(max_steps=15)
     policy = make_policy(jax.random.key(0), PPOConfig(), env)
-    start = reset(env, jax.random.key(1), 8)
-    end, batch = rollout(env, policy, start, jax.random.key(2), 100)
+    world = CompiledWorld(env, (), num_envs=8, steps=100, episodes=1)
+    end, batch = world.run(policy, world.reset(jax.random.key(1)), jax.random.key(2))
     done = np.asarray(batch.done)
     same = np.isclose(batch.next_obs[:-1], batch.obs[1:]).all(-1)
     np.testing.assert_array_equal(same, ~done[:-1])
@@ -107,7 +106,7 @@ class AlwaysRight:
 
 def test_evaluation_counts_the_steps_until_each_pole_falls():
     env = CartPole()
-    result = evaluate(env, AlwaysRight(), jax.random.key(0), 20)
+    result = CompiledWorld(env, (), 1, 1, episodes=20).evaluate(AlwaysRight(), jax.random.key(0))
     noise = jax.random.uniform(jax.random.key(0), (20, 4))
     expected = []
     for start in jax.vmap(env.reset)(noise):
@@ -118,4 +117,5 @@ def test_evaluation_counts_the_steps_until_each_pole_falls():
         expected.append(steps)
     np.testing.assert_array_equal(result.length, expected)
     np.testing.assert_array_equal(result.true_return, -1.0)
-    assert evaluate(CartPole(max_steps=5), AlwaysRight(), jax.random.key(0), 3).length.tolist() == [5, 5, 5]
+    short = CompiledWorld(CartPole(max_steps=5), (), 1, 1, episodes=3)
+    assert short.evaluate(AlwaysRight(), jax.random.key(0)).length.tolist() == [5, 5, 5]

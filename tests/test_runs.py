@@ -14,7 +14,7 @@ import pytest
 
 from bipars.config import Config, PPOConfig
 from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError
-from bipars.program import build, complete
+from bipars.program import Objects, build, complete
 from bipars.runs.checkpoint import decode_tree, verified_checkpoints
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute, load_weights
@@ -166,10 +166,10 @@ def test_a_term_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoint(tmp_
 
     # Large angular velocities are rare under the first policy and come later: the first update is clean.
     bad = RewardTerm("fragile", lambda obs, action, next_obs, info: jnp.where(abs(obs[0]) > 0.9, jnp.nan, 0.1))
-    config = complete(replace(SMALL, terms=(), checkpoint_every=1), [bad])
+    config = complete(replace(SMALL, terms=(), checkpoint_every=1), Objects(terms=(bad,)))
     run = RunDirectory.create(tmp_path / "run", config)
     with pytest.raises(NonFiniteError, match=r"term 'fragile' is nan at step \d+ \(environment \d+\)"):
-        execute(run, never, [bad])
+        execute(run, never, Objects(terms=(bad,)))
     rounds = len(run.metrics)
     assert all(row["nonfinite"] == [] for row in run.metrics if "nonfinite" in row)
     assert "fragile" in json.loads(run.error_file.read_text())["error"]

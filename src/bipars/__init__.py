@@ -6,16 +6,21 @@ from bipars._gymnasium import register as _register
 
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
+    from bipars.callbacks import Callback, TensorBoard
     from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
     from bipars.errors import BiparsError
+    from bipars.export import LearnedWeightFunction
     from bipars.shaping.terms import RewardTerm
 
 _HOMES = {
     "BiPaRS": "agent",
     "BiparsError": "errors",
+    "Callback": "callbacks",
     "Config": "config",
+    "LearnedWeightFunction": "export",
     "PPOConfig": "config",
     "RewardTerm": "shaping.terms",
+    "TensorBoard": "callbacks",
     "UpperConfig": "config",
     "WeightConfig": "config",
 }
@@ -24,7 +29,8 @@ _register()
 
 __version__ = "0.1.0"
 __all__ = [
-    "BiPaRS", "BiparsError", "Config", "PPOConfig", "RewardTerm", "UpperConfig", "WeightConfig", "__version__"
+    "BiPaRS", "BiparsError", "Callback", "Config", "LearnedWeightFunction", "PPOConfig", "RewardTerm", "TensorBoard",
+    "UpperConfig", "WeightConfig", "__version__",
 ]  # fmt: skip
 
 

@@ -1,95 +1,138 @@
-"""`BiPaRS`: the agent most users meet. Thin over `program` (training) and `runs` (files)."""
+"""`BiPaRS`: the agent most users meet. Thin over `program` (training), `runs` (files) and `export`."""
 
+import dataclasses
 import os
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import gymnasium
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
+from bipars.acting import ActingPolicy
+from bipars.callbacks import Callback, UpdateFunction, as_callbacks
 from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
-from bipars.envs.base import BoxActions
+from bipars.envs.make import Env, environment_name
 from bipars.errors import UsageError
-from bipars.lower.policies import Policy
-from bipars.program import build, complete
+from bipars.export import LearnedWeightFunction, ShapedEnv
+from bipars.presets import task_term
+from bipars.program import Objects, Program, build, complete
 from bipars.progress import training_bar
 from bipars.runs.checkpoint import save_checkpoint
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state, stop_requests
 from bipars.runs.files import sha256
-from bipars.shaping.terms import RewardTerm, make_term
+from bipars.shaping.builtin import make_term
+from bipars.shaping.terms import RewardTerm, TermFunction
+from bipars.shaping.true_reward import TrueReward
 from bipars.signals import check_finite, summarise
+from bipars.train import TrainState
 
 
 class BiPaRS:
     """Learns a policy and, at the same time, how much each reward term should count, and where.
 
-        agent = BiPaRS("cartpole", terms=["harmful"], method="mgl", seed=0)
-        agent.learn(400_000)
+        agent = BiPaRS("Pendulum-v1", terms=[RewardTerm("still", still)], method="mgl", seed=0)
+        agent.learn(200_000)
         agent.weights(obs, action)      # one weight per term
 
-    `env` is an environment's name; `terms` are `RewardTerm`s or names of built-in ones; `method` a row of the
-    methods table; `ppo`, `weight_function` and `upper` change the settings of one level.
+    `env` is a Gymnasium id, an environment, or a function that makes one; `terms` are `RewardTerm`s or names of
+    built-in ones; `method` is a row of the methods table. `true_reward` is "env" (the environment's),
+    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `ppo`, `weight_function` and `upper`
+    change settings of one level: a dict changes what it names, a config object everything.
     """
 
     def __init__(
         self,
-        env: str,
+        env: str | Env,
         terms: Sequence[RewardTerm | str] = (),
         method: str = "mgl",
         seed: int = 0,
         *,
-        env_options: dict[str, Any] | None = None,
-        ppo: PPOConfig | None = None,
-        weight_function: WeightConfig | None = None,
-        upper: UpperConfig | None = None,
+        true_reward: str | TermFunction = "env",
+        vector: Literal["auto", "sync", "async"] = "auto",
+        env_options: Mapping[str, Any] | None = None,
+        ppo: PPOConfig | Mapping[str, Any] | None = None,
+        weight_function: WeightConfig | Mapping[str, Any] | None = None,
+        upper: UpperConfig | Mapping[str, Any] | None = None,
+        evaluation_episodes: int | None = None,
     ) -> None:
-        config = Config(
-            env=env,
-            env_options=env_options or {},
-            method=method,
-            seed=seed,
-            ppo=ppo or PPOConfig(),
-            weights=weight_function or WeightConfig(),
-            upper=upper or UpperConfig(),
-        )
-        self.terms = tuple(make_term(term) if isinstance(term, str) else term for term in terms)
-        self.config = complete(config, self.terms)
-        self._program = build(self.config, self.terms)
-        self._state = self._program.init(seed)
-        self._rounds = 0
-        self._calls = 0
+        settings: dict[str, Any] = {
+            "env": environment_name(env),
+            "env_options": dict(env_options or {}),
+            "vector": vector,
+            "method": method,
+            "seed": seed,
+            "reward": true_reward if isinstance(true_reward, str) else "function",
+            "ppo": _as_dict(ppo),
+            "weights": _as_dict(weight_function),
+            "upper": _as_dict(upper),
+        }
+        if evaluation_episodes is not None:
+            settings["evaluation_episodes"] = evaluation_episodes
+        objects = _objects(env, settings["env"], terms, true_reward)
+        config = complete(Config.from_dict(settings), objects)
+        program = build(config, objects)
+        self._set_up(config, objects, program, program.init(seed), 0)
+
+    def _set_up(self, config: Config, objects: Objects, program: Program, state: TrainState, rounds: int) -> None:
+        self.config, self._objects, self._program, self._state, self._rounds = config, objects, program, state, rounds
+        self.terms = program.terms
+        self._acting: tuple[TrainState, ActingPolicy] | None = None
         self.metrics: list[dict[str, Any]] = []
         """One row per update since this object was made."""
 
-    def learn(self, total_timesteps: int, progress_bar: bool = False) -> "BiPaRS":
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Callback | UpdateFunction | Sequence[Callback | UpdateFunction] | None = None,
+        progress_bar: bool = False,
+    ) -> "BiPaRS":
         """Trains for at least so many more environment steps, in whole updates. Ctrl-C ends it after the update."""
         period = self.config.ppo.update_period
         if total_timesteps < 1:
             raise UsageError(f"total_timesteps is {total_timesteps}; expected at least 1")
+        callbacks = as_callbacks(callback)
         end = self._rounds + -(-total_timesteps // period)
+
         with stop_requests() as stop, training_bar((end - self._rounds) * period, progress_bar) as show:
-            while self._rounds < end and not stop():
-                state, signals = self._program.iterate(self._state, self.config.seed)
-                check_finite(signals, self._program.term_names, self._rounds * period)
-                self._state = state
-                self._rounds += 1
-                row = {"round": self._rounds, "step": self._program.steps_after(self._rounds)}
-                self.metrics.append(row | summarise(signals, self._program.term_names))
-                show(period, self.metrics[-1])
+            try:
+                answers = [each.on_start(self) for each in callbacks]
+                while False not in answers and self._rounds < end and not stop():
+                    row = self._update()
+                    show(period, row)
+                    answers = [each.on_update(self, row) for each in callbacks]
+                    if self._rounds % self.config.evaluation_every == 0:
+                        answers += [each.on_evaluation(self, row) for each in callbacks]
+            finally:
+                for each in callbacks:
+                    each.on_end(self)
         return self
+
+    def _update(self) -> dict[str, Any]:
+        names = self._program.term_names
+        state, signals = self._program.iterate(self._state, self.config.seed)
+        check_finite(signals, names, self._rounds * self.config.ppo.update_period)
+        self._state = state
+        self._rounds += 1
+        row = {"round": self._rounds, "step": self.num_timesteps} | summarise(signals, names)
+        self.metrics.append(row)
+        return row
 
     @property
     def num_timesteps(self) -> int:
         return self._program.steps_after(self._rounds)
 
     @property
-    def policy(self) -> Policy:
-        return self._program.algorithm.acting(self._state.learner.policy, self._state.weights)
+    def policy(self) -> ActingPolicy:
+        """The policy as it is now, by itself: `agent.policy.predict(observations)`."""
+        if self._acting is None or self._acting[0] is not self._state:
+            world = self._program.algorithm.world
+            policy = self._program.algorithm.acting(self._state)
+            acting = ActingPolicy(policy, world.observation_space, world.action_space, self.config.seed)
+            self._acting = self._state, acting
+        return self._acting[1]
 
     def predict(
         self,
@@ -99,26 +142,33 @@ class BiPaRS:
         deterministic: bool = False,
     ) -> tuple[np.ndarray, None]:
         """The action for one observation or a batch; `state` and `episode_start` are what other libraries pass."""
-        obs = self._observation(observation)
-        if deterministic:
-            action = self.policy.mode(obs)
-        else:
-            key = jax.random.fold_in(jax.random.key(self.config.seed), 2**30 + self._calls)
-            self._calls += 1
-            action = self.policy.sample(obs, self.policy.draw_noise(key, obs.shape[:-1]))
-        box = isinstance(self._program.algorithm.env.actions, BoxActions)
-        return (np.clip(action, -1.0, 1.0) if box else np.asarray(action)), None
+        return self.policy.predict(observation, state, episode_start, deterministic)
 
     def weights(self, observation: Any, action: Any) -> np.ndarray:
         """z(s, a): one column per reward term."""
-        obs = self._observation(observation)
-        box = isinstance(self._program.algorithm.env.actions, BoxActions)
-        chosen = jnp.asarray(action, jnp.float32 if box else jnp.int32)
-        return np.asarray(self._state.weights(obs, chosen))
+        return self.weight_function()(observation, action)
+
+    def weight_function(self) -> LearnedWeightFunction:
+        """The weights as they are now, frozen, as a plain callable that can be saved to one small file."""
+        world, state = self._program.algorithm.world, self._state
+        return LearnedWeightFunction(
+            state.weights,
+            state.scales.observations,
+            self.config.weights,
+            self._program.term_names,
+            world.observation_space,
+            world.action_space,
+        )
+
+    def shaped_env(self, env: gymnasium.Env[Any, Any]) -> ShapedEnv:
+        """`env` with the true reward plus every term times its learned weight, for any other library."""
+        reward = TrueReward(self.config.reward, self._objects.true_reward)
+        return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
 
     def evaluate(self, seed: int = 0) -> tuple[float, float]:
         """Mean true return and mean length of greedy episodes."""
-        result = self._program.algorithm.evaluate(self._state.learner.policy, self._state.weights, jax.random.key(seed))
+        algorithm = self._program.algorithm
+        result = algorithm.world.evaluate(algorithm.acting(self._state), jax.random.key(seed))
         return float(np.mean(result.true_return)), float(np.mean(result.length))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -131,25 +181,46 @@ class BiPaRS:
 
     @staticmethod
     def load(
-        path: str | os.PathLike[str], env: str | None = None, terms: Sequence[RewardTerm | str] | None = None
+        path: str | os.PathLike[str],
+        env: str | Env | None = None,
+        terms: Sequence[RewardTerm | str] | None = None,
+        true_reward: str | TermFunction | None = None,
     ) -> "BiPaRS":
         """An agent saved by `save`, or the newest checkpoint of a training run.
 
-        Terms of your own are functions, which are not stored: pass them again. `env` may only confirm what is stored.
+        Functions are not stored: pass environments, terms and true rewards of your own again.
         """
         config = RunDirectory(path).config
-        if env is not None and complete(replace(config, env=env, terms=(), method="ppo")).env != config.env:
-            raise UsageError(f"{path} was trained on '{config.env}', not on '{env}'")
-        given = None if terms is None else tuple(make_term(t) if isinstance(t, str) else t for t in terms)
-        program, state, rounds = load_state(path, given)
+        if env is not None and environment_name(env) != config.env:
+            raise UsageError(f"{path} was trained on '{config.env}', not on '{environment_name(env)}'")
+        if terms is None and any(not _built_in(name) for name in config.terms):
+            raise UsageError(f"{path} was trained with terms of your own, {list(config.terms)}; pass them: terms=[...]")
+        reward = true_reward if true_reward is not None else config.reward
+        kind = reward if isinstance(reward, str) else "function"
+        if kind != config.reward or reward == "function":
+            raise UsageError(f"{path} was trained with the true reward '{config.reward}'; pass it: true_reward=...")
+        objects = _objects(env or config.env, config.env, config.terms if terms is None else terms, reward)
+        program, state, rounds = load_state(path, objects)
         agent = BiPaRS.__new__(BiPaRS)
-        agent.terms, agent.config, agent._program = program.algorithm.terms, config, program
-        agent._state, agent._rounds, agent._calls, agent.metrics = state, rounds, 0, []
+        agent._set_up(config, objects, program, state, rounds)
         return agent
 
-    def _observation(self, observation: Any) -> Array:
-        obs = jnp.asarray(observation, jnp.float32)
-        size = self._program.algorithm.env.observation_size
-        if obs.shape[-1:] != (size,):
-            raise UsageError(f"observation has shape {obs.shape}; expected ({size},) or (batch, {size})")
-        return obs
+
+def _objects(env: str | Env, name: str, terms: Sequence[RewardTerm | str], true_reward: str | TermFunction) -> Objects:
+    made = tuple(make_term(task_term(term, name)) if isinstance(term, str) else term for term in terms)
+    return Objects(None if isinstance(env, str) else env, made, None if isinstance(true_reward, str) else true_reward)
+
+
+def _built_in(name: str) -> bool:
+    try:
+        make_term(name)
+    except UsageError:
+        return False
+    return True
+
+
+def _as_dict(settings: Any) -> dict[str, Any]:
+    """Settings that differ from the defaults: a config object means all of its values, a dict only those it names."""
+    if settings is None:
+        return {}
+    return dataclasses.asdict(settings) if dataclasses.is_dataclass(settings) else dict(settings)  # type: ignore[arg-type]

@@ -2,15 +2,36 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.errors import BiparsError, UsageError
 from bipars.runtime import cores
+
+PRESET = Config()
+"""Defaults of the environment and method that stand on the command line."""
+
+
+def follow_environment(arguments: Sequence[str]) -> None:
+    """Makes the flags' defaults, and the help that shows them, those of `--env` and `--method`."""
+    from bipars.presets import preset
+
+    global PRESET
+    PRESET = preset(_flag(arguments, "--env") or Config.env, _flag(arguments, "--method") or Config.method)
+
+
+def _flag(arguments: Sequence[str], name: str) -> str | None:
+    for i, argument in enumerate(arguments):
+        if argument == name and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(f"{name}="):
+            return argument.removeprefix(f"{name}=")
+    return None
 
 
 @dataclass(frozen=True)
@@ -23,14 +44,16 @@ class Train:
     out: Path
     """Directory for the runs; each seed gets its own below it."""
     env: str = "cartpole"
-    """Environment; `bipars list` shows them."""
+    """Environment: one of `bipars list`, or any Gymnasium id, also as module:id. Defaults below follow it."""
     term: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Reward term, by name; repeat the flag for several."""
+    """Reward term, such as torque:16 or info:reward_ctrl; repeat the flag for several."""
+    reward: str = "env"
+    """The true reward: env, env-minus-terms, or a key of info, such as info:is_success."""
     method: str = "mgl"
     """How the terms are used; `bipars list` explains each."""
     seeds: str = "0"
     """Seeds, such as 0-4 or 0,3,7; one run each."""
-    steps: int = 1_200_000
+    steps: int = field(default_factory=lambda: PRESET.total_steps)
     """Environment steps per run."""
     workers: int = 0
     """Processes, one core each; 0 takes all cores."""
@@ -38,13 +61,19 @@ class Train:
     """A finished run (or a directory of seeds) whose learned weights are reused, frozen."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A setting of the environment itself, such as force=20; repeat the flag for several."""
-    evaluation_episodes: int = 20
+    vector: Literal["auto", "sync", "async"] = "auto"
+    """auto: the fastest way there is; sync: Gymnasium in one process; async: Gymnasium, one process per environment."""
+    evaluation_episodes: int = field(default_factory=lambda: PRESET.evaluation_episodes)
     """Greedy episodes per evaluation."""
-    checkpoint_every: int = 10
+    evaluation_every: int = field(default_factory=lambda: PRESET.evaluation_every)
+    """Updates between evaluations."""
+    checkpoint_every: int = field(default_factory=lambda: PRESET.checkpoint_every)
     """Updates between checkpoints."""
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    weights: WeightConfig = field(default_factory=WeightConfig)
-    upper: UpperConfig = field(default_factory=UpperConfig)
+    tensorboard: bool = False
+    """Write TensorBoard scalars into each run's directory."""
+    ppo: PPOConfig = field(default_factory=lambda: PRESET.ppo)
+    weights: WeightConfig = field(default_factory=lambda: PRESET.weights)
+    upper: UpperConfig = field(default_factory=lambda: PRESET.upper)
 
     def run(self) -> int:
         from bipars.program import complete
@@ -59,8 +88,12 @@ class Train:
                 terms=self.term,
                 method=self.method,
                 total_steps=self.steps,
+                vector=self.vector,
+                reward=self.reward,
                 evaluation_episodes=self.evaluation_episodes,
+                evaluation_every=self.evaluation_every,
                 checkpoint_every=self.checkpoint_every,
+                tensorboard=self.tensorboard,
                 ppo=self.ppo,
                 weights=self.weights,
                 upper=self.upper,
@@ -128,7 +161,7 @@ class List:
     def run(self) -> int:
         from bipars.envs import ENVIRONMENTS
         from bipars.methods import METHODS
-        from bipars.shaping.terms import TERMS
+        from bipars.shaping.builtin import TERMS
         from bipars.suite.plan import shipped
 
         print("environments:", ", ".join(ENVIRONMENTS))
@@ -252,6 +285,7 @@ def write_results(runs: "list[Any]", root: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    follow_environment(sys.argv[1:] if arguments is None else arguments)
     command: Any = tyro.cli(
         Command,
         prog="bipars",

@@ -60,6 +60,10 @@ class PPOConfig:
     """Divide the error of V~ by its target's variance: learns faster on sparse rewards than the paper's PPO."""
     max_grad_norm: float | None = None
     """Clip policy and critic gradients to this norm; none clips nothing."""
+    normalise_observations: bool = False
+    """Show policy, critics and weight function observations in units of their running mean and deviation."""
+    normalise_returns: bool = False
+    """Divide rewards by the running deviation of their discounted sum before the critics see them."""
 
     def __post_init__(self) -> None:
         require_hidden("ppo.policy_hidden", self.policy_hidden)
@@ -121,6 +125,8 @@ class UpperConfig:
     horizon: Literal["gamma", "gamma-lambda"] = "gamma"
     """Discount of later terms in the derivative of the modified advantage."""
 
+    noise_penalty: float = 0.0
+    """0: phi climbs the alignment of the modified gradient with the true one; 1: of its direction alone."""
     relative_value_loss: bool = True
     """Divide the error of the true critic V by its target's variance."""
 
@@ -139,11 +145,15 @@ class Config:
     """One run: an environment, its reward terms, a method and a seed."""
 
     env: str = "cartpole"
-    """Environment name."""
+    """Environment: a name of ours, or any Gymnasium id."""
     env_options: dict[str, Any] = field(default_factory=dict)
     """Settings of the environment itself, such as force."""
+    vector: Literal["auto", "sync", "async"] = "auto"
+    """auto: the fastest way there is; sync: Gymnasium in this process; async: Gymnasium, one process each."""
     terms: tuple[str, ...] = ()
     """Reward terms, by name."""
+    reward: str = "env"
+    """The true reward: env, env-minus-terms, info:KEY, or function (given in Python)."""
     method: str = "mgl"
     """How the terms are used; a row of the methods table."""
     seed: int = 0
@@ -151,9 +161,13 @@ class Config:
     total_steps: int = 1_200_000
     """Environment steps to train for, rounded up to whole updates."""
     evaluation_episodes: int = 20
-    """Greedy episodes per evaluation, after every update."""
+    """Greedy episodes per evaluation."""
+    evaluation_every: int = 1
+    """Updates between evaluations."""
     checkpoint_every: int = 10
     """Updates between checkpoints."""
+    tensorboard: bool = False
+    """Write TensorBoard scalars into the run's directory."""
     weights_from: str | None = None
     """Run directory whose learned weight function is loaded and kept frozen."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -161,7 +175,9 @@ class Config:
     upper: UpperConfig = field(default_factory=UpperConfig)
 
     def __post_init__(self) -> None:
-        require_positive("config", self, "total_steps", "evaluation_episodes", "checkpoint_every")
+        require_positive("config", self, "total_steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
+        if self.vector not in ("auto", "sync", "async"):
+            raise unknown("vector", self.vector, ("auto", "sync", "async"))
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number in [0, 2^32)")
 
     @property
@@ -178,24 +194,27 @@ class Config:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> "Config":
-        return _build(Config, data, "config")
+        """From parsed JSON or TOML; what is not given takes the defaults of its environment."""
+        from bipars.presets import preset
+
+        return _merge(preset(str(data.get("env", Config.env)), str(data.get("method", Config.method))), data, "config")
 
 
-def _build(kind: Any, data: dict[str, Any], where: str) -> Any:
-    """A dataclass from parsed JSON or TOML; a key that does not exist is an error, not a silence."""
-    hints = typing.get_type_hints(kind)
+def _merge(base: Any, data: dict[str, Any], where: str) -> Any:
+    """The dataclass with other values; a key that does not exist is an error, not a silence."""
+    hints = typing.get_type_hints(type(base))
     values = {}
     for key, value in data.items():
         if key not in hints:
             raise unknown(f"key in {where}", key, hints)
         if dataclasses.is_dataclass(hints[key]):
-            value = _build(hints[key], value, f"{where}.{key}")
+            value = _merge(getattr(base, key), value, f"{where}.{key}")
         elif isinstance(value, list):
             value = tuple(value)
         elif not _fits(value, hints[key]):
             raise UsageError(f"{where}.{key} is {value!r}; expected {hints[key]}")
         values[key] = value
-    return kind(**values)
+    return dataclasses.replace(base, **values)
 
 
 def _fits(value: object, hint: Any) -> bool:

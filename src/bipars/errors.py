@@ -16,6 +16,10 @@ class NonFiniteError(BiparsError, FloatingPointError):
     """A reward, a term or a gradient stopped being a number during training."""
 
 
+class TermError(BiparsError, ValueError):
+    """A reward term, or the true reward, failed or returned something else than one number per transition."""
+
+
 class CheckpointError(BiparsError):
     """A file on disk is not what was written there."""
 

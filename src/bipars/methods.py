@@ -5,13 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bipars.config import Config
-from bipars.envs.base import BoxActions, Environment
+from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError, unknown
+from bipars.shaping.builtin import TORQUE_LIMIT, TorqueTerm
+from bipars.shaping.terms import RewardTerm
 from bipars.shaping.weights import FORMS
 from bipars.upper.base import Estimator
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import MetaGradient
+from bipars.upper.rcpo import Multiplier
 
 Form = Literal["state", "state-action", "per-action", "scalar"]
 
@@ -31,6 +34,17 @@ class Method:
     """The policy takes z(s) as an input."""
     learning_rate: float | None = None
     """Step size of phi; none takes the preset of the term."""
+    multiplier: Multiplier | None = None
+    """A rule of its own for its one weight."""
+
+    def prepare_terms(self, name: str, terms: tuple[RewardTerm, ...]) -> tuple[RewardTerm, ...]:
+        """The terms as the method uses them: a constrained method takes the cost inside the term."""
+        if self.multiplier is None:
+            return terms
+        if len(terms) != 1 or not isinstance(terms[0], TorqueTerm):
+            given = [term.name for term in terms]
+            raise UsageError(f"method '{name}' constrains the torque: give it the one term 'torque', not {given}")
+        return (terms[0].as_cost(),)
 
 
 METHODS: dict[str, Method] = {
@@ -47,7 +61,7 @@ METHODS: dict[str, Method] = {
         "meta-gradient learning: through the last policy step",
         "per-action",
         "state-action",
-        estimator=lambda config: MetaGradient(config.ppo.clip),
+        estimator=lambda config: MetaGradient(config.ppo.clip, config.upper.noise_penalty),
     ),
     "imgl": Method(
         "incremental meta-gradient learning: through all policy steps",
@@ -59,8 +73,13 @@ METHODS: dict[str, Method] = {
     ),
     "single": Method(
         "one weight per term, the same in every state, learned by meta-gradient",
-        estimator=lambda config: MetaGradient(config.ppo.clip),
+        estimator=lambda config: MetaGradient(config.ppo.clip, config.upper.noise_penalty),
         learning_rate=1e-2,
+    ),
+    "rcpo": Method(
+        "reward constrained policy optimisation: a Lagrange multiplier keeps the mean torque below 0.25",
+        initial_weight=0.0,
+        multiplier=Multiplier(TORQUE_LIMIT),
     ),
 }
 
@@ -75,7 +94,7 @@ def find_method(name: str) -> Method:
     return METHODS[name]
 
 
-def resolve(config: Config, env: Environment) -> Config:
+def resolve(config: Config, env: HasSpaces) -> Config:
     """The configuration with every `auto` and `none` replaced by what it stands for here."""
     method = find_method(config.method)
     weights = config.weights
@@ -98,7 +117,10 @@ def resolve(config: Config, env: Environment) -> Config:
         )
     initial = weights.initial if method.initial_weight is None else method.initial_weight
     rate = weights.learning_rate or method.learning_rate or preset_learning_rate(config.terms)
-    return replace(config, weights=replace(weights, form=form, learning_rate=rate, initial=initial))
+    weights = replace(weights, form=form, learning_rate=rate, initial=initial)
+    if method.multiplier is not None:
+        weights = replace(weights, low=None, high=None)  # it has bounds of its own
+    return replace(config, weights=weights)
 
 
 def preset_learning_rate(terms: tuple[str, ...]) -> float:

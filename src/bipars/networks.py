@@ -1,16 +1,44 @@
-"""Small multilayer perceptrons as pytrees: every leaf is an array, so `jax.grad` needs no filter."""
+"""Small multilayer perceptrons as pytrees: every leaf is an array, so `jax.grad` needs no filter.
+
+The same formulas serve JAX (training) and NumPy (acting in an environment that is stepped from Python, where
+dispatching a small compiled function costs more than computing it): the arrays decide, see `namespace`.
+"""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 Initialiser = Callable[[PRNGKeyArray, tuple[int, int]], tuple[Array, Array]]
+Tree = TypeVar("Tree")
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+
+def namespace(x: Any) -> Any:
+    """`numpy` for NumPy arrays, `jax.numpy` for all others."""
+    return np if isinstance(x, np.ndarray) else jnp
+
+
+def to_numpy(tree: Tree) -> Tree:
+    """The same pytree with NumPy arrays: its methods then compute in NumPy."""
+    return jax.tree.map(np.asarray, tree)
+
+
+def relu(x: Array) -> Array:
+    return np.maximum(x, 0.0) if isinstance(x, np.ndarray) else jax.nn.relu(x)
+
+
+def one_hot(index: Array, size: int, dtype: Any) -> Array:
+    if isinstance(index, np.ndarray):
+        return (index[..., None] == np.arange(size)).astype(dtype)
+    return jax.nn.one_hot(index, size, dtype=dtype)
+
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": relu, "tanh": lambda x: namespace(x).tanh(x)}
 
 
 class Linear(eqx.Module):

@@ -4,16 +4,22 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from bipars.callbacks import require_tensorboard
 from bipars.config import Config
-from bipars.envs import make_env
+from bipars.envs.make import Env, check_world, make_world
 from bipars.errors import UsageError
+from bipars.lower.normalise import Moments
 from bipars.methods import find_method, resolve
+from bipars.presets import task_term
 from bipars.runtime import enable_compilation_cache
-from bipars.shaping.terms import RewardTerm, check_terms, make_term
+from bipars.shaping.builtin import make_term
+from bipars.shaping.terms import RewardTerm, TermFunction
+from bipars.shaping.true_reward import TrueReward
 from bipars.shaping.weights import WeightFunction
 from bipars.signals import Signals
 from bipars.train import BiLevel, TrainState
@@ -27,9 +33,11 @@ class Program:
     compiled_init: Callable[..., TrainState]
     compiled_iterate: Callable[..., tuple[TrainState, Signals]]
 
+    terms: tuple[RewardTerm, ...]
+
     @property
     def term_names(self) -> tuple[str, ...]:
-        return tuple(term.name for term in self.algorithm.terms)
+        return tuple(term.name for term in self.terms)
 
     @property
     def rounds(self) -> int:
@@ -40,56 +48,86 @@ class Program:
         """Environment steps taken; sampling mode `round` is one batch ahead of its policy."""
         return (rounds + self.algorithm.samples_by_round) * self.algorithm.config.ppo.update_period
 
-    def init(self, seed: int, weights: WeightFunction | None = None) -> TrainState:
-        return self.compiled_init(np.uint32(seed), weights)
+    def init(self, seed: int, learned: "LearnedWeights | None" = None) -> TrainState:
+        """The state before the first round, with a weight function learned before in place of a fresh one."""
+        weights, observations = learned or (None, None)
+        return self.compiled_init(np.uint32(seed), weights, observations)
 
     def iterate(self, state: TrainState, seed: int) -> tuple[TrainState, Signals]:
         """One round; `state` itself stays as it was."""
         return self.compiled_iterate(state, np.uint32(seed))
 
     def abstract_state(self) -> TrainState:
-        """Shapes and types of the state, without computing anything."""
-        return jax.eval_shape(self.algorithm.init, np.uint32(0))
+        """Shapes and types of the state."""
+        if self.algorithm.world.compiled:
+            return jax.eval_shape(self.algorithm.init, np.uint32(0))
+        return self.init(0)
 
 
-def complete(config: Config, terms: Sequence[RewardTerm] | None = None) -> Config:
-    """The configuration checked and with every default filled in. `terms`: objects instead of built-in names."""
-    env = make_env(config.env, config.env_options)
-    found = make_terms(config, terms)
-    if terms is not None:
-        config = replace(config, terms=tuple(term.name for term in terms))
-    config = resolve(config, env)
-    check_terms(found, env)
-    return config
+class LearnedWeights(NamedTuple):
+    """A weight function, and the statistics of the observations it was shown."""
+
+    weights: WeightFunction
+    observations: Moments | None
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What a configuration can only name: environments, terms and rewards that are Python objects."""
+
+    env: Env | None = None
+    terms: tuple[RewardTerm, ...] | None = None
+    true_reward: TermFunction | None = None
+
+
+NO_OBJECTS = Objects()
+
+
+def complete(config: Config, objects: Objects = NO_OBJECTS) -> Config:
+    """The configuration checked and with every default filled in."""
+    if objects.terms is not None:
+        config = replace(config, terms=tuple(term.name for term in objects.terms))
+    else:
+        config = replace(config, terms=tuple(task_term(spec, config.env) for spec in config.terms))
+    if config.tensorboard:
+        require_tensorboard()
+    true_reward = TrueReward(config.reward, objects.true_reward)
+    spaces = check_world(config, make_terms(config, objects.terms), true_reward, objects.env)
+    return resolve(config, spaces)
 
 
 def make_terms(config: Config, given: Sequence[RewardTerm] | None) -> tuple[RewardTerm, ...]:
     """Term objects for the configuration: those given, or the built-in ones it names."""
     if given is None:
-        return tuple(make_term(spec) for spec in config.terms)
-    if config.terms and tuple(term.name for term in given) != config.terms:
+        terms = tuple(make_term(spec) for spec in config.terms)
+    elif config.terms and tuple(term.name for term in given) != config.terms:
         raise UsageError(
             f"the terms given are {[term.name for term in given]}; expected {list(config.terms)}, in that order"
         )
-    return tuple(given)
+    else:
+        terms = tuple(given)
+    return find_method(config.method).prepare_terms(config.method, terms)
 
 
-def build(config: Config, terms: Sequence[RewardTerm] | None = None) -> Program:
+def build(config: Config, objects: Objects = NO_OBJECTS) -> Program:
     """The program of a complete configuration."""
-    return _build(config.program_text(), make_terms(config, terms))
+    return _build(config.program_text(), make_terms(config, objects.terms), objects)
 
 
 @functools.lru_cache(maxsize=8)
-def _build(text: str, terms: tuple[RewardTerm, ...]) -> Program:
+def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Program:
     enable_compilation_cache()
     config = Config.from_dict(json.loads(text))
     method = find_method(config.method)
     learns = method.estimator is not None and config.weights_from is None
     algorithm = BiLevel(
         config,
-        make_env(config.env, config.env_options),
-        terms,
+        make_world(config, terms, TrueReward(config.reward, objects.true_reward), objects.env),
+        len(terms),
         method,
         method.estimator(config) if learns and method.estimator else None,
+        method.multiplier,
     )
-    return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate))
+    if algorithm.world.compiled:
+        return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate), terms)
+    return Program(algorithm, algorithm.init, algorithm.iterate, terms)

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from bipars.envs.world import Batch, Evaluation
 from bipars.errors import NonFiniteError
-from bipars.evaluate import Evaluation
-from bipars.rollout import Batch
 
 
 class EpisodeSums(NamedTuple):
@@ -26,17 +25,17 @@ class Signals(NamedTuple):
     terms: Float[Array, "time env term"]
     weights: Float[Array, "time env term"]
     episodes: EpisodeSums
-    evaluation: Evaluation
+    evaluation: Evaluation | None
     log: dict[str, Array]
 
 
 def episode_sums(
     unfinished: Float[Array, "env sum"],
     batch: Batch,
-    terms: Float[Array, "time env term"],
     weights: Float[Array, "time env term"],
 ) -> tuple[EpisodeSums, Float[Array, "env sum"]]:
     """Running sums of every episode, and those of the episodes that go on after the batch."""
+    terms = batch.terms
     weighted = weights * terms
     modified = batch.reward + weighted.sum(-1)
     values = jnp.concatenate([batch.reward[..., None], modified[..., None], terms, weighted], axis=-1)
@@ -52,7 +51,18 @@ def episode_sums(
 
 def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -> None:
     """Stops the run where a reward, a term or a gradient is no longer a number."""
-    reward, terms = np.asarray(signals.reward), np.asarray(signals.terms)
+    reward = np.asarray(signals.reward)
+    check_rewards(reward, np.asarray(signals.terms), term_names, first_step)
+    for name, value in signals.log.items():
+        if not np.isfinite(np.asarray(value)):
+            raise NonFiniteError(
+                f"{name} became {float(value)} in the update that ends at step {first_step + reward.size}. The last "
+                "checkpoint is kept. A smaller learning rate, or ppo.max_grad_norm, usually helps"
+            )
+
+
+def check_rewards(reward: np.ndarray, terms: np.ndarray, term_names: Sequence[str], first_step: int) -> None:
+    """Names the first reward or term that is not a number, and its step."""
     named = [("the true reward", reward), *((f"term '{n}'", terms[..., k]) for k, n in enumerate(term_names))]
     for name, values in named:
         bad = ~np.isfinite(values)
@@ -63,12 +73,6 @@ def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -
                 f"{name} is {values[time, env]} at step {step} (environment {env}). The update that met it is "
                 "discarded and the last checkpoint kept. Mend the function and resume"
             )
-    for name, value in signals.log.items():
-        if not np.isfinite(np.asarray(value)):
-            raise NonFiniteError(
-                f"{name} became {float(value)} in the update that ends at step {first_step + reward.size}. The last "
-                "checkpoint is kept. A smaller learning rate, or ppo.max_grad_norm, usually helps"
-            )
 
 
 def summarise(signals: Signals, term_names: Sequence[str]) -> dict[str, Any]:
@@ -77,9 +81,11 @@ def summarise(signals: Signals, term_names: Sequence[str]) -> dict[str, Any]:
     finished = np.asarray(signals.episodes.sums)[ended]
     sums = finished.mean(0) if len(finished) else np.full(signals.episodes.sums.shape[-1], np.nan)
     count = len(term_names)
+    assert signals.evaluation is not None
     row: dict[str, Any] = {
         "evaluation_return": float(np.mean(signals.evaluation.true_return)),
         "evaluation_length": float(np.mean(signals.evaluation.length)),
+        "evaluation_action_size": float(signals.evaluation.action_size),
         "episodes": int(ended.sum()),
         "true_return": float(sums[0]),
         "modified_return": float(sums[1]),

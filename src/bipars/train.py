@@ -1,5 +1,6 @@
 """Algorithm 1 of the paper: bi-level optimisation of parameterised reward shaping. Line numbers are the paper's."""
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,26 +10,34 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.config import Config
-from bipars.envs.base import BoxActions, Environment
-from bipars.evaluate import Evaluation, evaluate
+from bipars.envs.world import Batch, Evaluation, World
 from bipars.lower.advantages import gae, normaliser
-from bipars.lower.policies import HyperPolicy, Policy, make_policy
+from bipars.lower.normalise import Moments, ReturnScale
+from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
 from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, surrogate
 from bipars.methods import Method
 from bipars.networks import MLP
-from bipars.rollout import Batch, EnvState, reset, rollout
-from bipars.shaping.terms import RewardTerm, Transition
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums
 from bipars.upper.base import Estimator, LowerStep, Theta
 from bipars.upper.credit import advantage_credit
+from bipars.upper.rcpo import Multiplier
+
+
+class Scales(NamedTuple):
+    """Running statistics by which observations and rewards are normalised; none where they are not."""
+
+    observations: Moments | None
+    returns: tuple[ReturnScale, ...]
+    """Of the modified reward and, where the upper level learns, of the true one."""
 
 
 class TrainState(NamedTuple):
     """All that a run is between two rounds; a checkpoint holds exactly this."""
 
     round: Int[Array, ""]
-    env: EnvState
+    env: Any
+    """The environments, as their world keeps them."""
     batch: Batch | None
     """Sampling mode `round`: what the newest policy has already experienced."""
     learner: Learner
@@ -36,61 +45,114 @@ class TrainState(NamedTuple):
     weights_optimiser: optax.OptState
     h: Any
     """d theta / d phi, as the estimator keeps it."""
-    term_params: tuple[Any, ...]
+    scales: Scales
     unfinished: Float[Array, "env sum"]
     """Sums of the episodes that are still running."""
+    evaluation: Evaluation | None
+    """The newest one, where not every round is evaluated."""
 
 
-@dataclass(frozen=True)
+def compiled(method: Any) -> Any:
+    """Compiles a method for its object; inside another compiled function it simply becomes a part of it."""
+    return functools.wraps(method)(jax.jit(method, static_argnums=0))
+
+
+@dataclass(frozen=True, eq=False)
 class BiLevel:
-    """Algorithm 1 for one configuration; pure functions, no state of its own."""
+    """Algorithm 1 for one configuration; no state of its own.
+
+    Where the environments are written in JAX, `init` and `iterate` are compiled as a whole. Where they are stepped from
+    Python, the same lines run in Python, and the parts marked `compiled` are compiled each by itself.
+    """
 
     config: Config
-    env: Environment
-    terms: tuple[RewardTerm, ...]
+    world: World
+    num_terms: int
     method: Method
     estimator: Estimator | None
     """None leaves the weights as they are."""
+    multiplier: Multiplier | None = None
+    """RCPO's rule for its one weight."""
 
-    def init(self, seed: Int[Array, ""], weights: WeightFunction | None = None) -> TrainState:
-        """Lines 1-3. `weights` replaces the fresh weight function, for example by one learned before."""
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2**31), 6)
-        config, env = self.config, self.env
-        if weights is None:
-            weights = make_weights(keys[0], config.weights, env, len(self.terms))
-        hints = weights.hint(jnp.zeros(env.observation_size)).size if self.method.hyper_policy else 0  # type: ignore[attr-defined]
-        policy = make_policy(keys[1], config.ppo, env, extra_inputs=hints)
-        learner = init_learner(keys[2], config.ppo, env.observation_size, policy, 1 + (self.estimator is not None))
-        env_state, batch = reset(env, keys[3], config.ppo.num_envs), None
+    def init(
+        self, seed: Int[Array, ""], weights: WeightFunction | None = None, observations: Moments | None = None
+    ) -> TrainState:
+        """Lines 1-3. `weights` (and the statistics they were learned with) replace the fresh weight function."""
+        env_key, network_key, run_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2**31), 3)
+        state = self.init_networks(network_key, weights, observations)._replace(env=self.world.reset(env_key))
         if self.samples_by_round:
-            env_state, batch = self.run_policy(self.acting(policy, weights), env_state, keys[5])
-        term_keys = jax.random.split(keys[4], len(self.terms)) if self.terms else ()
-        return TrainState(
-            round=jnp.zeros((), jnp.int32),
-            env=env_state,
-            batch=batch,
-            learner=learner,
-            weights=weights,
-            weights_optimiser=self.weights_adam.init(weights),
-            h=() if self.estimator is None else self.estimator.init(policy, weights),
-            term_params=tuple(term.init(key, env) for term, key in zip(self.terms, term_keys, strict=True)),
-            unfinished=jnp.zeros((config.ppo.num_envs, 2 + 2 * len(self.terms))),
-        )
+            env, batch = self.world.run(self.acting(state), state.env, run_key)
+            state = state._replace(env=env, batch=batch)
+        return state
 
     def iterate(self, state: TrainState, seed: Int[Array, ""]) -> tuple[TrainState, Signals]:
         """One round, lines 4-23."""
-        key = jax.random.fold_in(jax.random.key(seed), state.round)
-        run_key, term_key, draw_key, evaluation_key = jax.random.split(key, 4)
-        learner, weights, optimiser, h, env_state = (
-            state.learner, state.weights, state.weights_optimiser, state.h, state.env
-        )  # fmt: skip
+        run_key, draw_key, evaluation_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.round), 3)
+        env, batch = state.env, state.batch
+        if batch is None:
+            env, batch = self.world.run(self.acting(state), env, run_key)  # lines 5-6
+        learned, samples, signals = self.improve(state._replace(env=None, batch=None), batch, draw_key)  # 7-14, 18-22
 
-        if state.batch is None:  # lines 5-6
-            env_state, batch = self.run_policy(self.acting(learner.policy, weights), env_state, run_key)
-        else:
-            batch = state.batch
-        terms = self.evaluate_terms(state.term_params, batch, term_key)
-        samples, z = self.learn_from(batch, terms, learner, weights)
+        following = None
+        if self.samples_by_round:
+            env, following = self.world.run(self.acting(learned), env, run_key)  # lines 15-16
+            learned, norm = self.improve_weights(learned, following, LowerStep(state.learner.policy, samples))
+            signals.log["weight_gradient_norm"] = norm
+        learned, evaluation = self.evaluate_when_due(learned, evaluation_key)
+        return learned._replace(env=env, batch=following), signals._replace(evaluation=evaluation)
+
+    # The steps of the algorithm, in the order of their use.
+
+    @compiled
+    def init_networks(
+        self, key: PRNGKeyArray, weights: WeightFunction | None, observations: Moments | None
+    ) -> TrainState:
+        config, world = self.config, self.world
+        keys = jax.random.split(key, 3)
+        if weights is None:
+            weights = make_weights(keys[0], config.weights, world, self.num_terms)
+        hints = weights.hint(jnp.zeros(world.observation_size)).size if self.method.hyper_policy else 0  # type: ignore[attr-defined]
+        policy = make_policy(keys[1], config.ppo, world, extra_inputs=hints)
+        critics = 1 + (self.estimator is not None)
+        if observations is None and config.ppo.normalise_observations:
+            observations = Moments.fresh((world.observation_size,))
+        returns = tuple(ReturnScale.fresh(config.ppo.num_envs) for _ in range(critics))
+        return TrainState(
+            round=jnp.zeros((), jnp.int32),
+            env=None,
+            batch=None,
+            learner=init_learner(keys[2], config.ppo, world.observation_size, policy, critics),
+            weights=weights,
+            weights_optimiser=self.weights_adam.init(weights),
+            h=() if self.estimator is None else self.estimator.init(policy, weights),
+            scales=Scales(observations, returns if config.ppo.normalise_returns else ()),
+            unfinished=jnp.zeros((config.ppo.num_envs, 2 + 2 * self.num_terms)),
+            evaluation=None if config.evaluation_every == 1 else self._no_evaluation(),
+        )
+
+    @property
+    def samples_by_round(self) -> bool:
+        return self.estimator is not None and self.config.upper.sampling == "round"
+
+    @property
+    def weights_adam(self) -> optax.GradientTransformation:
+        assert self.config.weights.learning_rate is not None
+        return adam(self.config.weights.learning_rate, self.config.weights.max_grad_norm)
+
+    def acting(self, state: TrainState) -> Policy:
+        """The policy as the environment meets it."""
+        policy = self.hyper(state.learner.policy, state.weights)
+        moments = state.scales.observations
+        return policy if moments is None else NormalisedPolicy(policy, moments)
+
+    def hyper(self, policy: Theta, weights: WeightFunction) -> Policy:
+        """The policy as it learns: explicit mapping shows it the weights."""
+        return HyperPolicy(policy, weights) if self.method.hyper_policy else policy
+
+    @compiled
+    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Samples | None, Signals]:
+        """All gradient steps of one round on its batch."""
+        samples, z, scales = self.learn_from(state, batch, batch.terms)
 
         def draw(samples: Samples, index: Int[Array, " batch"]) -> Samples:
             return jax.tree.map(lambda x: x[index], samples)
@@ -109,89 +171,78 @@ class BiLevel:
             return (learner, weights, optimiser, h), log
 
         shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
-        index = jax.random.randint(draw_key, shape, 0, samples.log_prob.size)
-        (learner, weights, optimiser, h), log = jax.lax.scan(steps, (learner, weights, optimiser, h), index)
-
-        following = None
-        if self.samples_by_round:
-            assert self.estimator is not None
-            env_state, following = self.run_policy(self.acting(learner.policy, weights), env_state, run_key)  # 15-16
-            fresh, _ = self.learn_from(following, None, learner, weights)
-            step = LowerStep(state.learner.policy, samples)
-            gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
-            weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
-            log["weight_gradient_norm"] = optax.tree.norm(gradient)
-
-        evaluation = self.evaluate(learner.policy, weights, evaluation_key)
-        episodes, unfinished = episode_sums(state.unfinished, batch, terms, z)
-        signals = Signals(batch.reward, terms, z, episodes, evaluation, jax.tree.map(jnp.mean, log))
+        index = jax.random.randint(key, shape, 0, samples.log_prob.size)
+        start = (state.learner, state.weights, state.weights_optimiser, state.h)
+        (learner, weights, optimiser, h), log = jax.lax.scan(steps, start, index)
+        if self.multiplier is not None:
+            weights = self.multiplier.update(weights, batch.terms, state.round)
+        unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
+        episodes, unfinished = episode_sums(unfinished, batch, z)
+        signals = Signals(batch.reward, batch.terms, z, episodes, None, jax.tree.map(jnp.mean, log))
         state = TrainState(
-            state.round + 1, env_state, following, learner, weights, optimiser, h, state.term_params, unfinished
+            state.round + 1, None, None, learner, weights, optimiser, h, scales, unfinished, state.evaluation
         )
-        return state, signals
+        return state, samples if self.samples_by_round else None, signals
 
-    # The steps of the algorithm, in the order of their use.
-
-    @property
-    def samples_by_round(self) -> bool:
-        return self.estimator is not None and self.config.upper.sampling == "round"
-
-    @property
-    def weights_adam(self) -> optax.GradientTransformation:
-        assert self.config.weights.learning_rate is not None
-        return adam(self.config.weights.learning_rate, self.config.weights.max_grad_norm)
-
-    def acting(self, policy: Theta, weights: WeightFunction) -> Policy:
-        """The policy as the environment meets it."""
-        return HyperPolicy(policy, weights) if self.method.hyper_policy else policy
-
-    def run_policy(self, policy: Policy, state: EnvState, key: PRNGKeyArray) -> tuple[EnvState, Batch]:
-        return rollout(self.env, policy, state, key, self.config.ppo.update_period // self.config.ppo.num_envs)
-
-    def evaluate_terms(self, params: tuple[Any, ...], batch: Batch, key: PRNGKeyArray) -> Float[Array, "time env term"]:
-        """f of every transition."""
-        if not self.terms:
-            return jnp.zeros((*batch.reward.shape, 0))
-        acted = jnp.clip(batch.action, -1.0, 1.0) if isinstance(self.env.actions, BoxActions) else batch.action
-        step = Transition(batch.obs, acted, batch.next_obs)
-        keys = jax.random.split(key, len(self.terms))
-        return jnp.stack([t.evaluate(p, step, k) for t, p, k in zip(self.terms, params, keys, strict=True)], axis=-1)
+    @compiled
+    def improve_weights(
+        self, state: TrainState, following: Batch, step: LowerStep
+    ) -> tuple[TrainState, Float[Array, ""]]:
+        """Sampling mode `round`: one step of phi on what the new policy has experienced."""
+        assert self.estimator is not None
+        fresh, _, _ = self.learn_from(state, following, None)
+        gradient, h = self.estimator.update(state.h, step, state.learner.policy, state.weights, fresh)  # 9-14, 18-21
+        weights, optimiser = self.upper_step(state.weights, state.weights_optimiser, gradient)  # line 22
+        return state._replace(weights=weights, weights_optimiser=optimiser, h=h), optax.tree.norm(gradient)
 
     def learn_from(
-        self, batch: Batch, terms: Float[Array, "time env term"] | None, learner: Learner, weights: WeightFunction
-    ) -> tuple[Samples, Float[Array, "time env term"]]:
-        """Advantages of both rewards, and how the modified one moves with phi; also z of every transition.
+        self, state: TrainState, batch: Batch, terms: Float[Array, "time env term"] | None
+    ) -> tuple[Samples, Float[Array, "time env term"], Scales]:
+        """Advantages of both rewards, and how the modified one moves with phi; z of every transition; newer scales.
 
         Without `terms`, only the true reward's side is filled in: that is all the upper level asks for.
         """
-        config = self.config.ppo
+        config, learner, weights, scales = self.config.ppo, state.learner, state.weights, state.scales
+        obs, next_obs = batch.obs, batch.next_obs
+        if scales.observations is not None:
+            obs, next_obs = scales.observations.normalise(obs), scales.observations.normalise(next_obs)
+        returns = list(scales.returns)
 
-        def advantages(reward: Array, critic: MLP) -> tuple[Array, Array, Array]:
-            value, next_value = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+        def advantages(reward: Array, critic: int) -> tuple[Array, Array, Array]:
+            """Normalised advantages, what the critic should say, and one over the unit of the advantages."""
+            unit = jnp.ones(())
+            if returns:
+                running = returns[critic]._replace(running=jnp.where(batch.restarted, 0.0, returns[critic].running))
+                returns[critic] = running.update(reward, batch.done, config.gamma)
+                unit = returns[critic].std
+            net: MLP = learner.critics[critic]
+            value, next_value = net(obs)[..., 0], net(next_obs)[..., 0]
             advantage, target = gae(
-                reward, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
+                reward / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
             )
             mean, std = normaliser(advantage)
-            return (advantage - mean) / std, target, std
+            return (advantage - mean) / std, target, std * unit
 
         modified_advantage, z = jnp.zeros_like(batch.reward), jnp.zeros((*batch.reward.shape, 0))
         true_advantage = credit = None
         targets = []
         if terms is not None:
-            z = weights(batch.obs, batch.action)
+            z = weights(obs, batch.action)
             modified_reward = batch.reward + jnp.sum(z * terms, axis=-1)
-            modified_advantage, target, scale = advantages(modified_reward, learner.critics[0])
+            modified_advantage, target, scale = advantages(modified_reward, 0)
             targets.append(target)
             if self.estimator is not None and self.estimator.needs_credit:
                 discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
-                credit = advantage_credit(weights, batch.obs, batch.action, terms, batch.done, discount, scale)
+                credit = advantage_credit(weights, obs, batch.action, terms, batch.done, discount, scale)
         if self.estimator is not None:
-            true_advantage, target, _ = advantages(batch.reward, learner.critics[1])
+            true_advantage, target, _ = advantages(batch.reward, 1)
             targets.append(target)
-        samples = Samples(
-            batch.obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), credit
-        )
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples), z
+        samples = Samples(obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), credit)
+        moments = scales.observations
+        if moments is not None and terms is not None and self.config.weights_from is None:
+            moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
+        return flat, z, Scales(moments, tuple(returns))
 
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples
@@ -200,7 +251,7 @@ class BiLevel:
         config = self.config.ppo
 
         def modified_return(policy: Theta) -> Float[Array, ""]:
-            return surrogate(self.acting(policy, weights), samples, samples.modified_advantage, config.clip)
+            return surrogate(self.hyper(policy, weights), samples, samples.modified_advantage, config.clip)
 
         gradient = jax.grad(modified_return)(learner.policy)
         policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
@@ -222,8 +273,24 @@ class BiLevel:
     ) -> tuple[WeightFunction, optax.OptState]:
         return ascend(weights, optimiser, self.weights_adam, gradient)
 
-    def evaluate(self, policy: Theta, weights: WeightFunction, key: PRNGKeyArray) -> Evaluation:
-        return evaluate(self.env, self.acting(policy, weights), key, self.config.evaluation_episodes)
+    def evaluate_when_due(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, Evaluation]:
+        """The newest evaluation, which is of this very policy in every `evaluation_every`-th round."""
+        every = self.config.evaluation_every
+        if every == 1:
+            return state, self.world.evaluate(self.acting(state), key)
+        due = state.round % every == 0
+        assert state.evaluation is not None
+        if self.world.compiled:
+            evaluation = jax.lax.cond(
+                due, lambda: self.world.evaluate(self.acting(state), key), lambda: state.evaluation
+            )
+        else:
+            evaluation = self.world.evaluate(self.acting(state), key) if due else state.evaluation
+        return state._replace(evaluation=evaluation), evaluation
+
+    def _no_evaluation(self) -> Evaluation:
+        nothing = jnp.full(self.config.evaluation_episodes, jnp.nan)
+        return Evaluation(nothing, jnp.zeros(self.config.evaluation_episodes, jnp.int32), jnp.asarray(jnp.nan))
 
 
 def ascend(parameters: Any, state: optax.OptState, optimiser: optax.GradientTransformation, gradient: Any) -> Any:

@@ -6,27 +6,41 @@ from typing import Any
 
 from bipars.envs.base import ActionSpace, BoxActions, DiscreteActions, Environment
 from bipars.envs.cartpole import CartPole
-from bipars.errors import UsageError, unknown
+from bipars.errors import UsageError
 
 ENVIRONMENTS: dict[str, Callable[..., Environment]] = {
     "cartpole": CartPole,
     "cartpole-continuous": partial(CartPole, continuous=True),
 }
+"""Environments written in JAX; every other name is a Gymnasium id."""
 ALIASES = {
     "bipars/CartPole-v0": "cartpole",
     "bipars/CartPoleContinuous-v0": "cartpole-continuous",
 }
 
 
-def make_env(name: str, options: Mapping[str, Any] | None = None) -> Environment:
+def find_compiled(name: str) -> Callable[..., Environment] | None:
+    """The environment written in JAX that has this name, if there is one."""
+    return ENVIRONMENTS.get(ALIASES.get(name, name))
+
+
+def make_compiled(name: str, options: Mapping[str, Any] | None = None) -> Environment:
     """The environment called `name`, with its own settings (such as `force`) from `options`."""
-    name = ALIASES.get(name, name)
-    if name not in ENVIRONMENTS:
-        raise unknown("environment", name, ENVIRONMENTS)
+    make = find_compiled(name)
+    assert make is not None, name
     try:
-        return ENVIRONMENTS[name](**(options or {}))
+        return make(**(options or {}))
     except TypeError as error:
         raise UsageError(f"environment '{name}' does not take the options {dict(options or {})}: {error}") from error
 
 
-__all__ = ["ENVIRONMENTS", "ActionSpace", "BoxActions", "CartPole", "DiscreteActions", "Environment", "make_env"]
+__all__ = [
+    "ENVIRONMENTS",
+    "ActionSpace",
+    "BoxActions",
+    "CartPole",
+    "DiscreteActions",
+    "Environment",
+    "find_compiled",
+    "make_compiled",
+]

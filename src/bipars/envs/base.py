@@ -24,6 +24,22 @@ class BoxActions(NamedTuple):
 ActionSpace = DiscreteActions | BoxActions
 
 
+class Spaces(NamedTuple):
+    """The two sizes that networks are built from."""
+
+    observation_size: int
+    actions: ActionSpace
+
+
+class HasSpaces(Protocol):
+    """Anything that knows them."""
+
+    @property
+    def observation_size(self) -> int: ...
+    @property
+    def actions(self) -> ActionSpace: ...
+
+
 class Environment(Protocol):
     """Pure functions on one environment; the rollout vectorises them."""
 

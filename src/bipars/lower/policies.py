@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import PPOConfig
-from bipars.envs.base import BoxActions, Environment
-from bipars.networks import MLP, make_mlp
+from bipars.envs.base import BoxActions, HasSpaces
+from bipars.lower.normalise import Moments
+from bipars.networks import MLP, make_mlp, namespace, one_hot
 from bipars.shaping.weights import WeightFunction
 
 
@@ -29,15 +30,15 @@ class CategoricalPolicy(eqx.Module):
         return jax.random.gumbel(key, (*shape, self.net.layers[-1].bias.size))
 
     def sample(self, obs: Float[Array, "... obs"], noise: Float[Array, "... action"]) -> Array:
-        return jnp.argmax(self.net(obs) + noise, axis=-1)
+        return namespace(obs).argmax(self.net(obs) + noise, axis=-1)
 
     def mode(self, obs: Float[Array, "... obs"]) -> Array:
-        return jnp.argmax(self.net(obs), axis=-1)
+        return namespace(obs).argmax(self.net(obs), axis=-1)
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
         log_probs = jax.nn.log_softmax(self.net(obs))
         # A sum over one-hot rows: on CPU a gather costs more, and its transpose (a scatter) much more.
-        return jnp.sum(log_probs * jax.nn.one_hot(action, log_probs.shape[-1], dtype=log_probs.dtype), axis=-1)
+        return jnp.sum(log_probs * one_hot(action, log_probs.shape[-1], log_probs.dtype), axis=-1)
 
 
 class GaussianPolicy(eqx.Module):
@@ -50,7 +51,7 @@ class GaussianPolicy(eqx.Module):
         return jax.random.normal(key, (*shape, self.log_std.size))
 
     def sample(self, obs: Float[Array, "... obs"], noise: Float[Array, "... action"]) -> Array:
-        return self.net(obs) + jnp.exp(self.log_std) * noise
+        return self.net(obs) + namespace(obs).exp(self.log_std) * noise
 
     def mode(self, obs: Float[Array, "... obs"]) -> Array:
         return self.net(obs)
@@ -67,7 +68,7 @@ class HyperPolicy(eqx.Module):
     weights: WeightFunction
 
     def _extend(self, obs: Float[Array, "... obs"]) -> Float[Array, "... obs_and_weights"]:
-        return jnp.concatenate([obs, self.weights.hint(obs)], axis=-1)  # type: ignore[attr-defined]
+        return namespace(obs).concatenate([obs, self.weights.hint(obs)], axis=-1)  # type: ignore[attr-defined]
 
     def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
         return self.policy.draw_noise(key, shape)
@@ -82,8 +83,27 @@ class HyperPolicy(eqx.Module):
         return self.policy.log_prob(self._extend(obs), action)
 
 
+class NormalisedPolicy(eqx.Module):
+    """A policy that is shown observations in units of their running mean and standard deviation."""
+
+    policy: Policy
+    scale: Moments
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return self.policy.draw_noise(key, shape)
+
+    def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array:
+        return self.policy.sample(self.scale.normalise(obs), noise)
+
+    def mode(self, obs: Float[Array, "... obs"]) -> Array:
+        return self.policy.mode(self.scale.normalise(obs))
+
+    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
+        return self.policy.log_prob(self.scale.normalise(obs), action)
+
+
 def make_policy(
-    key: PRNGKeyArray, config: PPOConfig, env: Environment, extra_inputs: int = 0
+    key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inputs: int = 0
 ) -> CategoricalPolicy | GaussianPolicy:
     """A Gaussian policy for Box actions, a categorical one for Discrete."""
     actions = env.actions

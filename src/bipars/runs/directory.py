@@ -6,8 +6,8 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,25 @@ from bipars.errors import RunDirectoryError
 from bipars.runs.files import write_json
 from bipars.runs.metrics import read_metrics
 
-RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "equinox", "numpy", "gymnasium", "safetensors")
+RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "equinox", "numpy", "gymnasium", "mujoco", "safetensors")
 
 
 def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "platform": platform.platform()} | {
-        name: version(name) for name in RECORDED_PACKAGES
-    }
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in RECORDED_PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def env_spec(name: str) -> dict[str, Any] | None:
+    """How Gymnasium makes the environment, where it knows it."""
+    import gymnasium
+
+    try:
+        return json.loads(gymnasium.spec(name).to_json())
+    except Exception:  # an environment of our own, a function, or a spec that holds one
+        return None
 
 
 class RunDirectory:
@@ -55,7 +67,12 @@ class RunDirectory:
         run.path.mkdir(parents=True, exist_ok=True)
         write_json(
             run.config_file,
-            {"config": config.to_dict(), "versions": versions(), "command": command or sys.argv},
+            {
+                "config": config.to_dict(),
+                "env_spec": env_spec(config.env),
+                "versions": versions(),
+                "command": command or sys.argv,
+            },
         )
         return run
 

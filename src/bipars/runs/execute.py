@@ -5,21 +5,20 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
+from bipars.callbacks import ScalarWriter
 from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
-from bipars.program import Program, build
+from bipars.program import NO_OBJECTS, LearnedWeights, Objects, Program, build
 from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import sha256, write_json
 from bipars.runs.metrics import MetricsWriter
-from bipars.shaping.terms import RewardTerm
-from bipars.shaping.weights import WeightFunction
 from bipars.signals import check_finite, summarise
 from bipars.train import TrainState
 
@@ -48,25 +47,26 @@ def stop_requests() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def execute(run: RunDirectory, stop: Stop, terms: Sequence[RewardTerm] | None = None) -> bool:
+def execute(run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS) -> bool:
     """Trains until the run is finished (True) or a stop is asked for (False, after a checkpoint)."""
     with run.owned():
         if run.finished:
             return True
         run.error_file.unlink(missing_ok=True)
         try:
-            return _train(run, stop, terms)
+            return _train(run, stop, objects)
         except Exception as error:
             message = str(error) if isinstance(error, BiparsError) else repr(error)
             write_json(run.error_file, {"error": message, "traceback": traceback.format_exc()})
             raise
 
 
-def _train(run: RunDirectory, stop: Stop, terms: Sequence[RewardTerm] | None) -> bool:
+def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
     config = run.config
-    program = build(config, terms)
+    program = build(config, objects)
     state, start, writer = restore(run, program) or begin(run, program)
     period = config.ppo.update_period
+    scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start)) if config.tensorboard else None
     try:
         with open(run.timings_file, "a") as timings:
             for round in range(start, program.rounds):
@@ -74,7 +74,10 @@ def _train(run: RunDirectory, stop: Stop, terms: Sequence[RewardTerm] | None) ->
                 state, signals = program.iterate(state, config.seed)
                 check_finite(signals, program.term_names, round * period)
                 row = {"round": round + 1, "step": program.steps_after(round + 1)}
-                writer.append(row | summarise(signals, program.term_names))
+                figures = row | summarise(signals, program.term_names)
+                writer.append(figures)
+                if scalars is not None:
+                    scalars.write(figures)
                 seconds = time.perf_counter() - began
                 timings.write(json.dumps(row | {"seconds": seconds, "steps_per_second": period / seconds}) + "\n")
                 stopping = stop()
@@ -84,6 +87,8 @@ def _train(run: RunDirectory, stop: Stop, terms: Sequence[RewardTerm] | None) ->
                     return False
     finally:
         writer.close()
+        if scalars is not None:
+            scalars.close()
     write_json(run.result_file, make_result(run, program, state))
     return True
 
@@ -113,29 +118,28 @@ def restore(run: RunDirectory, program: Program) -> tuple[TrainState, int, Metri
     )
 
 
-def load_state(
-    path: str | os.PathLike[str], terms: Sequence[RewardTerm] | None = None
-) -> tuple[Program, TrainState, int]:
+def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> tuple[Program, TrainState, int]:
     """The newest intact state of a run (or saved agent), without touching it."""
     run = RunDirectory(path)
-    program = build(run.config, terms)
+    program = build(run.config, objects)
     for manifest, content in verified_checkpoints(run.checkpoints):
         source = str(run.checkpoints / manifest.tensors)
         return program, decode_tree(content, program.abstract_state(), source), manifest.round
     raise CheckpointError(f"{run.path} holds no intact checkpoint; train it first")
 
 
-def load_weights(path: str | os.PathLike[str]) -> WeightFunction:
-    """The learned weight function of another run, which must be finished."""
+def load_weights(path: str | os.PathLike[str]) -> LearnedWeights:
+    """The weight function of another run, which must be finished."""
     if not RunDirectory(path).finished:
         raise RunDirectoryError(f"{path} is not finished, so its weights are not final. Resume it first")
-    return load_state(path)[1].weights
+    state = load_state(path)[1]
+    return LearnedWeights(state.weights, state.scales.observations)
 
 
 def make_result(run: RunDirectory, program: Program, state: TrainState) -> dict[str, Any]:
     """What a finished run amounts to. Holds no times: the same run gives the same bytes."""
     rows = run.metrics
-    last = rows[-LAST_EVALUATIONS:]
+    last = [row for row in rows if row["round"] % run.config.evaluation_every == 0][-LAST_EVALUATIONS:] or rows[-1:]
     return {
         "steps": rows[-1]["step"],
         "evaluations_averaged": len(last),

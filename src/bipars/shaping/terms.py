@@ -1,28 +1,34 @@
 """Reward terms f(s, a): what a person wrote down, before anyone knows what it is worth.
 
-A term of your own is a name and a function of one transition:
+A term of your own is a name and a function of one transition, in NumPy or JAX:
 
     RewardTerm("upright", lambda obs, action, next_obs, info: 1.0 - abs(obs[2]))
+    RewardTerm("torque", lambda obs, action, next_obs, info: -abs(action).mean(axis=-1), vectorised=True)
+    RewardTerm.from_info("reward_ctrl")
+
+Observations and actions arrive as the environment itself gives and takes them. `vectorised` functions get many
+transitions at once, on a leading axis, and return one number for each.
 """
 
 import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.envs.base import BoxActions, DiscreteActions, Environment
-from bipars.errors import UsageError, unknown
+from bipars.envs.base import ActionSpace, BoxActions, Environment
+from bipars.errors import TermError, UsageError
+from bipars.shaping.experience import BatchInfo, Experience, StepInfo
 
-TermFunction = Callable[[Array, Array, Array, dict[str, Any]], Any]
+TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 
 
 class Transition(NamedTuple):
-    """One step as a term sees it; any number of leading axes."""
+    """One step as a compiled term sees it; any number of leading axes."""
 
     obs: Float[Array, "... obs"]
     action: Array
@@ -35,6 +41,8 @@ class RewardTerm:
 
     name: str
     fn: TermFunction
+    vectorised: bool = False
+    """`fn` takes many transitions at once, on a leading axis."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -42,128 +50,154 @@ class RewardTerm:
         if not callable(self.fn):
             raise UsageError(f"term '{self.name}': fn is {self.fn!r}; expected a function of 4 arguments")
 
-    def init(self, key: PRNGKeyArray, env: Environment) -> Any:
+    @staticmethod
+    def from_info(key: str, name: str | None = None) -> "RewardTerm":
+        """A number that the environment already reports in `info`."""
+        return InfoTerm(name or key, key=key)
+
+    def init(self, key: PRNGKeyArray, env: Any) -> Any:
         """What the term draws once per run and keeps (nothing, for most)."""
         return ()
 
     def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
-        """The term on a batch of transitions."""
+        """The term on transitions of an environment written in JAX."""
 
         def one(obs: Array, action: Array, next_obs: Array) -> Array:
             return jnp.asarray(self.fn(obs, action, next_obs, {}))
 
+        lead = step.obs.shape[:2]
+        if self.vectorised:
+            return one(*(x.reshape(-1, *x.shape[2:]) for x in step)).reshape(lead).astype(step.obs.dtype)
         return jax.vmap(jax.vmap(one))(*step).astype(step.obs.dtype)
 
+    def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
+        """(time, env): the term on what happened in environments that are stepped from Python."""
+        count = experience.env_reward.size
 
-class RandomTable(NamedTuple):
-    low: Float[Array, " obs"]
-    width: Float[Array, " obs"]
-    table: Float[Array, " cells"]
+        def flat(x: Any) -> Any:
+            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), x)
 
+        obs, action, next_obs = flat(experience.obs), flat(experience.native_action), flat(experience.next_obs)
+        if self.vectorised:
+            values = np.asarray(self._call(self.fn, experience, 0, obs, action, next_obs, BatchInfo(experience)))
+            if values.shape != (count,):
+                raise TermError(
+                    f"term '{self.name}' returned shape {values.shape} for {count} transitions; return ({count},)"
+                )
+            return values.astype(float).reshape(experience.shape)
 
-@dataclass(frozen=True)
-class RandomTerm(RewardTerm):
-    """A fixed random function: a table over cells of state and action, drawn from U[-1, 1] once per seed."""
+        num_envs = experience.env.num_envs
 
-    name: str = "random"
-    fn: TermFunction = lambda *_: 0.0
-    cells: int = 4
-    """Cells per state dimension; a continuous action has two cells per dimension, one per sign."""
+        def one(i: int) -> Any:
+            info = StepInfo(experience.infos[i // num_envs], i % num_envs)
+            return self._call(self.fn, experience, i, pick(obs, i), pick(action, i), pick(next_obs, i), info)
 
-    def __post_init__(self) -> None:
-        if self.cells < 1:
-            raise ValueError(f"a table needs at least 1 cell per dimension, not {self.cells}")
+        first = one(0)
+        if np.shape(first) != ():
+            raise TermError(
+                f"term '{self.name}' returned shape {np.shape(first)} at {experience.describe(0)} for one transition; "
+                "return a single number, or declare the term vectorised"
+            )
+        if isinstance(first, jax.Array):
+            # Written in JAX: thousands of calls on single transitions would take seconds.
+            info = BatchInfo(experience).numeric()
+            values = self._call(jax.vmap(self.fn), experience, 0, obs, action, next_obs, info)
+            return np.asarray(values, float).reshape(experience.shape)
+        values = np.empty(count)
+        values[0] = first
+        for i in range(1, count):
+            value = one(i)
+            try:
+                values[i] = value
+            except (TypeError, ValueError):
+                raise TermError(
+                    f"term '{self.name}' returned {value!r} at {experience.describe(i)}; return a single number"
+                ) from None
+        return values.reshape(experience.shape)
 
-    def init(self, key: PRNGKeyArray, env: Environment) -> RandomTable:
+    def on_step(
+        self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
+    ) -> float:
+        """The term on one transition of one environment."""
+        if self.vectorised:
+            obs, action, next_obs = jax.tree.map(lambda x: np.asarray(x)[None], (obs, action, next_obs))
+            infos = {key: np.asarray([info[key]]) for key in info}
+            return float(np.asarray(self.fn(obs, action, next_obs, infos))[0])
+        return float(self.fn(obs, action, next_obs, info))
+
+    def _call(self, fn: TermFunction, experience: Experience, index: int, *arguments: Any) -> Any:
+        """`fn`, with an error that names the term and the step."""
         try:
-            low, high = jnp.asarray(env.observation_low), jnp.asarray(env.observation_high)  # type: ignore[attr-defined]
-        except AttributeError:
-            raise UsageError(
-                "term 'random' needs an environment that declares observation_low and observation_high"
-            ) from None
-        action_cells = env.actions.n if isinstance(env.actions, DiscreteActions) else 2**env.actions.size
-        shape = (self.cells**env.observation_size * action_cells,)
-        return RandomTable(low, (high - low) / self.cells, jax.random.uniform(key, shape, minval=-1.0, maxval=1.0))
+            return fn(*arguments)
+        except KeyError as error:
+            info = StepInfo(experience.infos[0], 0)
+            if error.args[:1] and error.args[0] not in info:
+                raise TermError(
+                    f"term '{self.name}' asked for the key {error} at {experience.describe(index)}; "
+                    f"info has the keys {list(info) or 'none'}"
+                ) from error
+            raise TermError(f"term '{self.name}' failed at {experience.describe(index)}: {error!r}") from error
+        except TermError as error:
+            raise TermError(f"term '{self.name}': {error}") from None
+        except Exception as error:
+            raise TermError(f"term '{self.name}' failed at {experience.describe(index)}: {error!r}") from error
 
-    def evaluate(self, params: RandomTable, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
-        cells = jnp.clip((step.obs - params.low) / params.width, 0, self.cells - 1).astype(jnp.int32)
-        index = jnp.zeros(cells.shape[:-1], jnp.int32)
-        for dimension in range(cells.shape[-1]):
-            index = index * self.cells + cells[..., dimension]
-        if jnp.issubdtype(step.action.dtype, jnp.integer):
-            action_cells = params.table.size // self.cells ** cells.shape[-1]
-            index = index * action_cells + step.action
-        else:
-            for dimension in range(step.action.shape[-1]):
-                index = index * 2 + (step.action[..., dimension] > 0)
-        return params.table[index]
+
+def pick(x: Any, index: int) -> Any:
+    """One entry of an array, or of every array of a nested observation."""
+    return x[index] if isinstance(x, np.ndarray) else jax.tree.map(lambda leaf: leaf[index], x)
 
 
 @dataclass(frozen=True)
-class NoiseTerm(RewardTerm):
-    """Independent U[-1, 1] at every step: carries no information at all."""
+class InfoTerm(RewardTerm):
+    """A key of `info`."""
 
-    name: str = "noise"
     fn: TermFunction = lambda *_: 0.0
+    key: str = ""
 
     def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
-        return jax.random.uniform(key, step.obs.shape[:-1], minval=-1.0, maxval=1.0)
+        raise UsageError(f"term '{self.name}' is a key of info; an environment written in JAX reports none")
+
+    def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
+        try:
+            return experience.info(self.key).astype(float)
+        except TermError as error:
+            raise TermError(f"term '{self.name}': {error}") from None
+
+    def on_step(
+        self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
+    ) -> float:
+        if self.key not in info:
+            raise TermError(f"term '{self.name}': info has no key '{self.key}'; its keys are {list(info) or 'none'}")
+        return float(info[self.key])
 
 
-def reduces_angle(obs: Array, action: Array) -> Array:
-    """Cart-pole: the force points to the side the pole leans to, which makes the angle smaller."""
-    force = action[0] if action.ndim else 2 * action - 1
-    return force * obs[2] > 0
+@dataclass(frozen=True)
+class CompiledTerm(RewardTerm):
+    """A term that is computed in JAX on a whole batch, wherever the batch comes from."""
+
+    fn: TermFunction = lambda *_: 0.0
+
+    def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
+        assert key is not None
+        action = experience.action
+        acted = np.clip(action, -1.0, 1.0) if isinstance(experience.env.actions, BoxActions) else action
+        step = Transition(*map(jnp.asarray, (experience.flat_obs, acted, experience.flat_next_obs)))
+        return np.asarray(self.evaluate(params, step, key))
 
 
-def beneficial(obs: Array, action: Array, next_obs: Array, info: dict[str, Any]) -> Array:
-    return jnp.where(reduces_angle(obs, action), 0.1, 0.0)
-
-
-def harmful(obs: Array, action: Array, next_obs: Array, info: dict[str, Any]) -> Array:
-    return jnp.where(reduces_angle(obs, action), -0.1, 0.0)
-
-
-def half(obs: Array, action: Array, next_obs: Array, info: dict[str, Any]) -> Array:
-    """Helpful when the pole leans right, harmful when it leans left."""
-    return jnp.where(reduces_angle(obs, action), 0.1 * jnp.sign(obs[2]), 0.0)
-
-
-TERMS: dict[str, Callable[..., RewardTerm]] = {
-    "beneficial": lambda: RewardTerm("beneficial", beneficial),
-    "harmful": lambda: RewardTerm("harmful", harmful),
-    "half": lambda: RewardTerm("half", half),
-    "random": lambda cells: RandomTerm(f"random:{cells}", cells=int(cells)) if cells else RandomTerm(),
-    "noise": lambda: NoiseTerm(),
-}
-
-
-def make_term(spec: str) -> RewardTerm:
-    """A built-in term from its name, with an argument after a colon where it takes one: `harmful`, `random:8`."""
-    name, colon, argument = spec.partition(":")
-    if name not in TERMS:
-        raise unknown("term", name, TERMS)
-    takes_argument = bool(inspect.signature(TERMS[name]).parameters)
-    if colon and not takes_argument:
-        raise UsageError(f"term '{name}' takes no argument; got '{spec}'. Write '{name}'")
-    try:
-        return TERMS[name](argument) if takes_argument else TERMS[name]()
-    except ValueError as error:
-        raise UsageError(f"term '{spec}': cannot read '{argument}': {error}") from error
-
-
-def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
-    """Traces every term once, so that a wrong shape or signature is found before training."""
+def check_names(terms: Sequence[RewardTerm]) -> None:
     names = [term.name for term in terms]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two reward terms are called '{name}'; give each its own name")
+
+
+def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
+    """Traces every term once, so that a wrong shape or signature is found before training."""
+    check_names(terms)
     obs = jax.ShapeDtypeStruct((1, 2, env.observation_size), jnp.float32)
-    action = (
-        jax.ShapeDtypeStruct((1, 2, env.actions.size), jnp.float32)
-        if isinstance(env.actions, BoxActions)
-        else jax.ShapeDtypeStruct((1, 2), jnp.int32)
-    )
+    action = _abstract_action(env.actions)
 
     def evaluate(term: RewardTerm, step: Transition) -> Array:
         key = jax.random.key(0)
@@ -180,3 +214,19 @@ def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
             raise UsageError(
                 f"term '{term.name}' returned shape {value.shape[2:]} for one transition; return a single number"
             )
+
+
+def _abstract_action(actions: ActionSpace) -> jax.ShapeDtypeStruct:
+    if isinstance(actions, BoxActions):
+        return jax.ShapeDtypeStruct((1, 2, actions.size), jnp.float32)
+    return jax.ShapeDtypeStruct((1, 2), jnp.int32)
+
+
+def evaluate_terms(
+    terms: Sequence[RewardTerm], params: Sequence[Any], experience: Experience, key: PRNGKeyArray
+) -> np.ndarray:
+    """(time, env, term) of environments that are stepped from Python."""
+    if not terms:
+        return np.zeros((*experience.shape, 0))
+    keys = jax.random.split(key, len(terms))
+    return np.stack([t.on_host(p, experience, k) for t, p, k in zip(terms, params, keys, strict=True)], axis=-1)

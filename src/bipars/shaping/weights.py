@@ -9,12 +9,13 @@ from typing import Protocol
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import WeightConfig
-from bipars.envs.base import BoxActions, DiscreteActions, Environment
+from bipars.envs.base import BoxActions, DiscreteActions, HasSpaces
 from bipars.errors import UsageError, unknown
-from bipars.networks import MLP, make_mlp, uniform
+from bipars.networks import MLP, make_mlp, namespace, one_hot, uniform
 
 
 class WeightFunction(Protocol):
@@ -34,8 +35,9 @@ class Range(eqx.Module):
         raw = output + self.initial
         if self.low is None and self.high is None:
             return raw
+        clipped = namespace(raw).clip(raw, self.low, self.high)
         # Straight through: weights start on the bound, where the derivative of a hard clip would be zero.
-        return raw + jax.lax.stop_gradient(jnp.clip(raw, self.low, self.high) - raw)
+        return clipped if isinstance(raw, np.ndarray) else raw + jax.lax.stop_gradient(clipped - raw)
 
 
 class ScalarWeights(eqx.Module):
@@ -48,7 +50,7 @@ class ScalarWeights(eqx.Module):
         return self.hint(obs)
 
     def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
-        return jnp.broadcast_to(self.range(self.value), (*obs.shape[:-1], self.value.size))
+        return namespace(obs).broadcast_to(self.range(self.value), (*obs.shape[:-1], self.value.size))
 
 
 class StateWeights(eqx.Module):
@@ -72,9 +74,9 @@ class StateActionWeights(eqx.Module):
     num_actions: int | None = eqx.field(static=True)
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
-        one_hot = jax.nn.one_hot(action, self.num_actions, dtype=obs.dtype) if self.num_actions else None
-        encoded = jnp.clip(action, -1.0, 1.0) if one_hot is None else one_hot
-        return self.range(self.net(jnp.concatenate([obs, encoded], axis=-1)))
+        xp = namespace(obs)
+        encoded = one_hot(action, self.num_actions, obs.dtype) if self.num_actions else xp.clip(action, -1.0, 1.0)
+        return self.range(self.net(xp.concatenate([obs, encoded], axis=-1)))
 
 
 class PerActionWeights(eqx.Module):
@@ -86,8 +88,8 @@ class PerActionWeights(eqx.Module):
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
         every = self.hint(obs).reshape(*obs.shape[:-1], self.num_actions, -1)
-        chosen = jax.nn.one_hot(action, self.num_actions, dtype=obs.dtype)
-        return jnp.einsum("...a,...ak->...k", chosen, every)
+        chosen = one_hot(action, self.num_actions, obs.dtype)
+        return namespace(obs).einsum("...a,...ak->...k", chosen, every)
 
     def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... action_term"]:
         return self.range(self.net(obs))
@@ -96,7 +98,7 @@ class PerActionWeights(eqx.Module):
 FORMS = ("state", "state-action", "per-action", "scalar")
 
 
-def make_weights(key: PRNGKeyArray, config: WeightConfig, env: Environment, num_terms: int) -> WeightFunction:
+def make_weights(key: PRNGKeyArray, config: WeightConfig, env: HasSpaces, num_terms: int) -> WeightFunction:
     """The weight function of `config.form`, its weights near `config.initial` everywhere (appendix D.1)."""
     span = Range(config.initial, config.low, config.high)
     actions, size = env.actions, env.observation_size

@@ -1,0 +1,125 @@
+"""Any Gymnasium environment: an id, an instance or a factory, stepped by Gymnasium's own vector environments."""
+
+import copy
+import difflib
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from bipars.envs import spaces
+from bipars.envs.host import Step
+from bipars.errors import UsageError
+
+Factory = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class GymnasiumEnvironment:
+    """Copies of one environment. Episodes restart by an explicit reset, so there are no ghost steps to mask."""
+
+    def __init__(self, make: Factory, num_envs: int, mode: Literal["sync", "async"] = "sync") -> None:
+        self.num_envs = num_envs
+        self.vector: SyncVectorEnv | AsyncVectorEnv
+        if mode == "sync":
+            self.vector = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        else:  # never forked: JAX has threads
+            self.vector = AsyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED, context="forkserver")
+        self.observation_space = self.vector.single_observation_space
+        self.action_space = self.vector.single_action_space
+        try:
+            self.observation_size = spaces.observation_size(self.observation_space)
+            self.actions = spaces.action_space(self.action_space)
+        except UsageError:
+            self.close()
+            raise
+        self.observation_low, self.observation_high = spaces.observation_bounds(self.observation_space)
+
+    def reset(self, seed: int) -> np.ndarray:
+        seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
+        self.vector.action_space.seed(seed)
+        obs, _ = self.vector.reset(seed=seeds)
+        return self._flat(obs)
+
+    def step(self, action: Any) -> Step:
+        obs, reward, terminated, truncated, info = self.vector.step(action)
+        next_obs = self._flat(obs)
+        done = terminated | truncated
+        following = next_obs
+        if done.any():
+            fresh, _ = self.vector.reset(options={"reset_mask": done})
+            following = self._flat(fresh)
+        return Step(following, next_obs, np.array(reward, float), terminated.copy(), truncated.copy(), info)
+
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> np.ndarray:
+        raise NotImplementedError("a Gymnasium environment cannot be restored")
+
+    def close(self) -> None:
+        self.vector.close()
+
+    def _flat(self, obs: Any) -> np.ndarray:
+        return spaces.flatten(self.observation_space, obs)
+
+
+def factory(env: "str | gymnasium.Env[Any, Any] | Factory", options: Mapping[str, Any]) -> tuple[str, Factory]:
+    """A name for the environment, and a function that makes one more of it."""
+    if isinstance(env, str):
+        return env, _by_id(env, options)
+    if options:
+        raise UsageError(f"env_options {dict(options)} belong to an environment given by its id; yours is an object")
+    if isinstance(env, gymnasium.Env):
+        if env.spec is not None:
+            spec = env.spec
+            return spec.id, lambda: gymnasium.make(spec)
+        return type(env.unwrapped).__name__, lambda: _copy(env)
+    if callable(env):
+        return getattr(env, "__qualname__", type(env).__name__), env
+    raise UsageError(f"env is {env!r}; expected an id, a gymnasium.Env, or a function that makes one")
+
+
+def _copy(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    try:
+        return copy.deepcopy(env)
+    except Exception as error:
+        raise UsageError(
+            f"environment {type(env).__name__} cannot be copied ({error}); give a function that makes one instead: "
+            f"env=lambda: {type(env).__name__}(...)"
+        ) from error
+
+
+def _by_id(name: str, options: Mapping[str, Any]) -> Factory:
+    module, _, plain = name.rpartition(":")
+    try:
+        if module:
+            import_module(module)
+        spec = gymnasium.spec(plain)
+    except ImportError as error:
+        raise UsageError(f"environment '{name}': the module before the colon cannot be imported: {error}") from error
+    except gymnasium.error.Error as error:
+        from bipars.envs import ENVIRONMENTS
+
+        known = [*ENVIRONMENTS, *gymnasium.registry]
+        close = difflib.get_close_matches(name, known, 3)
+        hint = f"Did you mean {' or '.join(repr(one) for one in close)}? " if close else ""
+        raise UsageError(
+            f"unknown environment '{name}'. {hint}Known are {', '.join(ENVIRONMENTS)} and every id of Gymnasium "
+            f"(python -c 'import gymnasium; gymnasium.pprint_registry()'); for one of your own, write module:id"
+        ) from error
+
+    def make() -> gymnasium.Env[Any, Any]:
+        try:
+            return gymnasium.make(name, **options)
+        except gymnasium.error.DependencyNotInstalled as error:
+            extra = "pip install 'bipars[mujoco]'" if "mujoco" in str(error) else str(error)
+            raise UsageError(f"environment '{name}' needs a package that is not installed: {extra}") from error
+        except TypeError as error:
+            raise UsageError(f"environment '{name}' does not take the options {dict(options)}: {error}") from error
+
+    if spec.entry_point is None:
+        raise UsageError(f"environment '{name}' has no entry point, so it cannot be made")
+    return make

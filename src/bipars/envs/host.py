@@ -1,0 +1,55 @@
+"""What an environment that is stepped from Python must offer; `stepped` runs a policy in it."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium import Space
+
+from bipars.envs.base import ActionSpace
+
+
+class Step(NamedTuple):
+    """One step of all environments."""
+
+    obs: np.ndarray
+    """(env, obs): what the policy acts on next, the first observation of a new episode where one ended."""
+    next_obs: np.ndarray
+    """(env, obs): the state reached, also where the episode ended there."""
+    reward: np.ndarray
+    """(env,)"""
+    terminated: np.ndarray
+    """(env,)"""
+    truncated: np.ndarray
+    """(env,)"""
+    info: Mapping[str, Any]
+    """One entry per environment under each key."""
+
+
+class HostEnvironment(Protocol):
+    """A fixed number of environments, side by side. Observations are flat vectors."""
+
+    num_envs: int
+    observation_space: Space[Any]
+    """Of one environment."""
+    action_space: Space[Any]
+    observation_size: int
+    actions: ActionSpace
+
+    def reset(self, seed: int) -> np.ndarray:
+        """All environments start a new episode, the same one for the same seed."""
+        ...
+
+    def step(self, action: Any) -> Step:
+        """`action` has one entry per environment, as the environment itself takes it."""
+        ...
+
+    def snapshot(self) -> dict[str, np.ndarray] | None:
+        """All that is needed to go on from here; none where an environment cannot tell."""
+        ...
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> np.ndarray:
+        """Goes back to a snapshot and returns the observations there."""
+        ...
+
+    def close(self) -> None: ...

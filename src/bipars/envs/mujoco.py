@@ -1,0 +1,325 @@
+"""Gymnasium's v5 MuJoCo tasks, many at once: MuJoCo steps all of them in one call, NumPy does the rest over the batch.
+
+Observations, rewards, ends and infos equal Gymnasium's to the last bit. That takes `mujoco.batch` (MuJoCo 4):
+`mujoco.rollout` does not hand back the solver's warm start, which Gymnasium carries from one step to the next.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Space
+
+from bipars.envs.base import ActionSpace, BoxActions
+from bipars.envs.host import Step
+from bipars.errors import UsageError, unknown
+
+
+@dataclass(frozen=True)
+class Task:
+    """What distinguishes one task from another."""
+
+    model: str
+    frame_skip: int
+    options: Mapping[str, Any]
+    """Gymnasium's keywords with its defaults."""
+    unseen: int = 1
+    """How many leading coordinates, the place in the world, are left out of the observation."""
+    height: int = 1
+    """Which coordinate `healthy_z_range` is about."""
+    max_velocity: float | None = None
+    """Where observed velocities are clipped."""
+    normal_start: bool = False
+    """Velocities start normally distributed instead of uniformly."""
+    bodies: bool = False
+    """The bodies' inertias, velocities and contact forces are observed, and contacts cost reward."""
+
+
+TASKS = {
+    "Swimmer-v5": Task(
+        "swimmer.xml",
+        frame_skip=4,
+        options={"forward_reward_weight": 1.0, "ctrl_cost_weight": 1e-4, "reset_noise_scale": 0.1},
+        unseen=2,
+    ),
+    "HalfCheetah-v5": Task(
+        "half_cheetah.xml",
+        frame_skip=5,
+        options={"forward_reward_weight": 1.0, "ctrl_cost_weight": 0.1, "reset_noise_scale": 0.1},
+        normal_start=True,
+    ),
+    "Hopper-v5": Task(
+        "hopper.xml",
+        frame_skip=4,
+        options={
+            "forward_reward_weight": 1.0,
+            "ctrl_cost_weight": 1e-3,
+            "reset_noise_scale": 5e-3,
+            "healthy_reward": 1.0,
+            "terminate_when_unhealthy": True,
+            "healthy_state_range": (-100.0, 100.0),
+            "healthy_z_range": (0.7, np.inf),
+            "healthy_angle_range": (-0.2, 0.2),
+        },
+        max_velocity=10.0,
+    ),
+    "Walker2d-v5": Task(
+        "walker2d_v5.xml",
+        frame_skip=4,
+        options={
+            "forward_reward_weight": 1.0,
+            "ctrl_cost_weight": 1e-3,
+            "reset_noise_scale": 5e-3,
+            "healthy_reward": 1.0,
+            "terminate_when_unhealthy": True,
+            "healthy_z_range": (0.8, 2.0),
+            "healthy_angle_range": (-1.0, 1.0),
+        },
+        max_velocity=10.0,
+    ),
+    "Humanoid-v5": Task(
+        "humanoid.xml",
+        frame_skip=5,
+        options={
+            "forward_reward_weight": 1.25,
+            "ctrl_cost_weight": 0.1,
+            "reset_noise_scale": 1e-2,
+            "healthy_reward": 5.0,
+            "terminate_when_unhealthy": True,
+            "healthy_z_range": (1.0, 2.0),
+            "contact_cost_weight": 5e-7,
+            "contact_cost_range": (-np.inf, 10.0),
+        },
+        unseen=2,
+        height=2,
+        bodies=True,
+    ),
+}
+
+
+class MujocoEnvironment:
+    """`num_envs` copies of one task. Neither `threads` nor the other copies change what a copy does."""
+
+    def __init__(self, name: str, num_envs: int, threads: int = 1, max_steps: int = 1000, **options: Any) -> None:
+        if name not in TASKS:
+            raise unknown("MuJoCo task", name, TASKS)
+        self._task = task = TASKS[name]
+        for option in options:
+            if option not in task.options:
+                raise unknown(f"option of {name}", option, task.options)
+        for what, number in (("num_envs", num_envs), ("threads", threads), ("max_steps", max_steps)):
+            if number < 1:
+                raise UsageError(f"{name}: {what} is {number}; it must be at least 1")
+        self._options = {**task.options, **options}
+        self.num_envs, self.max_steps = num_envs, max_steps
+
+        self._mujoco, batch = _import(name)
+        self._model = model = _load(self._mujoco, task.model)
+        # Contact forces are computed from a whole MjData, which only a persistent batch keeps for each environment.
+        self._batch = batch.Batch(model, num_envs, threads, persistent=task.bodies)
+        self._data = self._mujoco.MjData(model)
+        self._qpos, self._qvel, self._ctrl = (self._batch.bind(part) for part in ("qpos", "qvel", "ctrl"))
+        parts = (self._batch.state, self._qpos, self._qvel)
+        self._start_state, self._start_qpos, self._start_qvel = (part[0].copy() for part in parts)
+        self._healthy_range = _healthy_range(task, self._options, model.nq + model.nv)
+        self._dt = model.opt.timestep * task.frame_skip
+        self.action_size = model.nu
+        self.action_low, self.action_high = model.actuator_ctrlrange.T.astype(np.float32)
+        self.action_space: Space[Any] = Box(self.action_low, self.action_high, dtype=np.float32)
+        self.actions: ActionSpace = BoxActions(self.action_size)
+
+        self._memory: dict[str, np.ndarray] = {
+            "state": self._batch.state,
+            "place": np.zeros((num_envs, task.unseen)),
+            "step": np.zeros(num_envs, np.int64),
+            "episode": np.zeros(num_envs, np.int64),
+            "seed": np.zeros((), np.int64),
+        }
+        self._observed = [self._qpos[:, task.unseen :], self._qvel]
+        if task.bodies:
+            self._memory["contact_force"] = forces = np.zeros((num_envs, model.nbody, 6))
+            # Not of body 0, the world, nor of the root's 6 degrees of freedom, which no motor moves.
+            inertia, velocity, force = (
+                part.reshape(num_envs, -1)[:, part.shape[2] :]
+                for part in (self._batch.bind("cinert"), self._batch.bind("cvel"), forces)
+            )
+            self._observed += [inertia, velocity, self._batch.bind("qfrc_actuator")[:, 6:], force]
+            self._centres, self._mass = self._batch.bind("xipos"), model.body_mass[:, None].copy()
+            self._tendons = {f"tendon_{what}": self._batch.bind(f"ten_{what}") for what in ("length", "velocity")}
+        self.observation_size = sum(part.shape[1] for part in self._observed)
+        self.observation_space: Space[Any] = Box(-np.inf, np.inf, (self.observation_size,), np.float64)
+        self._memory["observation"] = np.zeros((num_envs, self.observation_size), np.float32)
+
+    def reset(self, seed: int) -> np.ndarray:
+        """(env, obs): all environments start anew; the same seed gives the same episodes ever after."""
+        self._memory["seed"][...] = seed
+        self._memory["episode"][:] = 0
+        self._start(np.arange(self.num_envs))
+        return self._remember()
+
+    def step(self, action: np.ndarray) -> Step:
+        """Moves all environments by `action`, (env, action) in the task's own range, and restarts those that ended.
+
+        As with Gymnasium, an episode that falls on its last step is both terminated and truncated.
+        """
+        task, options, memory = self._task, self._options, self._memory
+        if action.shape != self._ctrl.shape:
+            raise UsageError(f"action has shape {action.shape}; expected {self._ctrl.shape}")
+        self._ctrl[:] = action
+        self._batch.step(nstep=task.frame_skip)
+        if task.bodies:
+            self._feel_contacts()
+
+        next_obs = self._observe()
+        velocity = (self._place() - memory["place"]) / self._dt
+        forward = options["forward_reward_weight"] * velocity[:, 0]
+        # Gymnasium's Humanoid squares MuJoCo's float64 copy of the action, the others the action they were given.
+        cost = ctrl = options["ctrl_cost_weight"] * np.square(self._ctrl if task.bodies else action).sum(axis=1)
+        info = {
+            **self._whereabouts(velocity),
+            "x_velocity": velocity[:, 0].copy(),
+            "reward_forward": forward,
+            "reward_ctrl": -ctrl,
+        }
+        reward, terminated = forward, np.zeros(self.num_envs, bool)
+        if "healthy_reward" in options:
+            healthy = self._healthy()
+            info["reward_survive"] = healthy * options["healthy_reward"]
+            reward = forward + info["reward_survive"]
+            terminated = ~healthy & options["terminate_when_unhealthy"]
+        if task.bodies:
+            contact = np.square(memory["contact_force"]).reshape(self.num_envs, -1).sum(axis=1)
+            contact = np.clip(options["contact_cost_weight"] * contact, *options["contact_cost_range"])
+            info["reward_contact"] = -contact
+            cost = ctrl + contact
+
+        memory["step"] += 1
+        truncated = memory["step"] >= self.max_steps
+        ended = np.flatnonzero(terminated | truncated)
+        if ended.size:
+            memory["episode"][ended] += 1
+            self._start(ended)
+        return Step(self._remember(), next_obs, reward - cost, terminated, truncated, info)
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """All that is needed to go on from here, to the last bit."""
+        return {name: array.copy() for name, array in self._memory.items()}
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> np.ndarray:
+        """Goes back to a snapshot and returns the observations there."""
+        for name, array in self._memory.items():
+            shape = snapshot[name].shape if name in snapshot else None
+            if shape != array.shape:
+                raise UsageError(
+                    f"snapshot: '{name}' has shape {shape}; expected {array.shape}. It must come from as many "
+                    "environments of the same task, under the same version of MuJoCo"
+                )
+        for name, array in self._memory.items():
+            array[...] = snapshot[name]
+        return self._memory["observation"].copy()
+
+    def set_states(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
+        """Puts all environments where Gymnasium's `set_state` would, and returns the observations there."""
+        self._qpos[:], self._qvel[:] = qpos, qvel
+        self._batch.forward()
+        return self._remember()
+
+    def close(self) -> None:
+        """MuJoCo's threads end with the last reference to them."""
+        for name in [name for name in vars(self) if name.startswith("_")]:
+            delattr(self, name)
+
+    def _start(self, envs: np.ndarray) -> None:
+        """A new episode in each of `envs`, drawn from the seed, the environment's number and the episode's."""
+        memory, scale, nv = self._memory, self._options["reset_noise_scale"], self._model.nv
+        memory["state"][envs] = self._start_state
+        for env in envs:
+            rng = np.random.default_rng((int(memory["seed"]), int(env), int(memory["episode"][env])))
+            self._qpos[env] = self._start_qpos + rng.uniform(-scale, scale, self._model.nq)
+            noise = scale * rng.standard_normal(nv) if self._task.normal_start else rng.uniform(-scale, scale, nv)
+            self._qvel[env] = self._start_qvel + noise
+        self._batch.forward(envs)
+        memory["step"][envs] = 0
+        if self._task.bodies:
+            memory["contact_force"][envs] = 0.0
+
+    def _remember(self) -> np.ndarray:
+        """Notes what the next step and a snapshot need of the present, and returns the observations."""
+        obs = self._observe()
+        self._memory["observation"][:] = obs
+        self._memory["place"][:] = self._place()
+        return obs
+
+    def _observe(self) -> np.ndarray:
+        obs = np.concatenate(self._observed, axis=1, dtype=np.float32)
+        if self._task.max_velocity is not None:
+            velocity = obs[:, -self._model.nv :]
+            np.maximum(velocity, -self._task.max_velocity, out=velocity)
+            np.minimum(velocity, self._task.max_velocity, out=velocity)
+        return obs
+
+    def _place(self) -> np.ndarray:
+        """(env, 1 or 2): where the body is, for its velocity."""
+        if not self._task.bodies:
+            return self._qpos[:, : self._task.unseen]
+        return ((self._mass * self._centres).sum(axis=1) / self._mass.sum())[:, :2]
+
+    def _whereabouts(self, velocity: np.ndarray) -> dict[str, np.ndarray]:
+        """What `info` says about positions."""
+        info = {"x_position": self._qpos[:, 0].copy()}
+        if self._task.unseen == 2:
+            place = self._qpos[:, :2]
+            info |= {"y_position": place[:, 1].copy(), "y_velocity": velocity[:, 1].copy()}
+            info["distance_from_origin"] = np.sqrt(np.vecdot(place, place))
+        elif "healthy_reward" in self._options:
+            info["z_distance_from_origin"] = self._qpos[:, 1] - self._start_qpos[1]
+        if self._task.bodies:
+            info |= {name: values.copy() for name, values in self._tendons.items()}
+        return info
+
+    def _healthy(self) -> np.ndarray:
+        low, high = self._healthy_range
+        state = np.concatenate((self._qpos, self._qvel), axis=1)
+        return ((low < state) & (state < high)).all(axis=1)
+
+    def _feel_contacts(self) -> None:
+        """Contact forces, which MuJoCo computes on demand, after the last stage of the integrator.
+
+        Sensors cannot replace this loop: they are read at the integrator's first stage.
+        """
+        for env, forces in enumerate(self._memory["contact_force"]):
+            self._batch.get_data(env, self._data)
+            self._mujoco.mj_rnePostConstraint(self._model, self._data)
+            forces[:] = self._data.cfrc_ext
+
+
+def _healthy_range(task: Task, options: Mapping[str, Any], size: int) -> np.ndarray:
+    """(2, size): between which ends every coordinate and velocity must lie."""
+    ends = np.tile([[-np.inf], [np.inf]], size)
+    everywhere = (-np.inf, np.inf)
+    ends[:, 2:] = np.transpose([options.get("healthy_state_range", everywhere)])
+    for column, name in ((task.height, "healthy_z_range"), (2, "healthy_angle_range")):
+        low, high = options.get(name, everywhere)
+        ends[:, column] = max(ends[0, column], low), min(ends[1, column], high)
+    return ends
+
+
+def _import(name: str) -> tuple[Any, Any]:
+    try:
+        return import_module("mujoco"), import_module("mujoco.batch")
+    except ImportError as error:
+        raise UsageError(f"environment '{name}' needs MuJoCo 4 or newer: pip install 'bipars[mujoco]'") from error
+
+
+def _load(mujoco: Any, file: str) -> Any:
+    """Gymnasium's model. MuJoCo would log a remark on one of them to a file in the working directory."""
+    previous = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda message: None)
+    try:
+        return mujoco.MjModel.from_xml_path(str(Path(gymnasium.__file__).parent / "envs/mujoco/assets" / file))
+    finally:
+        mujoco.set_mju_user_warning(previous)

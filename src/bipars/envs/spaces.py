@@ -1,0 +1,228 @@
+"""Gymnasium's spaces as the learner sees them: observations are flat vectors, actions numbers or vectors in [-1, 1].
+
+Every function takes any number of leading axes, so one serves a transition, a step of all environments and a batch.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from bipars.envs.base import ActionSpace, BoxActions, DiscreteActions
+from bipars.errors import UsageError
+
+SUPPORTED_OBSERVATIONS = "Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple"
+SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, and MultiDiscrete and MultiBinary of at most 1024 combinations"
+MAX_COMBINATIONS = 1024
+
+
+def observation_size(space: Space[Any], where: str = "observation space") -> int:
+    """How many numbers an observation becomes. An unsupported space is an error that names it."""
+    match space:
+        case spaces.Box():
+            if space.dtype is not None and space.dtype.kind not in "fiub":
+                raise UsageError(f"{where} is {space}; boxes must hold numbers")
+            return math.prod(space.shape)
+        case spaces.Discrete():
+            return int(space.n)
+        case spaces.MultiBinary():
+            return math.prod(space.shape)
+        case spaces.MultiDiscrete():
+            return int(space.nvec.sum())
+        case spaces.Dict():
+            return sum(observation_size(part, f"{where}[{key!r}]") for key, part in space.spaces.items())
+        case spaces.Tuple():
+            return sum(observation_size(part, f"{where}[{i}]") for i, part in enumerate(space.spaces))
+        case _:
+            raise UsageError(f"{where} is {space}, which is not supported; supported are {SUPPORTED_OBSERVATIONS}")
+
+
+def flatten(space: Space[Any], value: Any, lead: int = 1) -> np.ndarray:
+    """(..., obs) as float32 from observations with `lead` leading axes."""
+    match space:
+        case spaces.Box() | spaces.MultiBinary():
+            array = np.asarray(value, np.float32)
+            return array.reshape(*array.shape[:lead], -1)
+        case spaces.Discrete():
+            return _one_hot(np.asarray(value) - space.start, int(space.n))
+        case spaces.MultiDiscrete():
+            shifted = (np.asarray(value) - space.start).reshape(*np.shape(value)[:lead], -1)
+            parts = [_one_hot(shifted[..., i], int(n)) for i, n in enumerate(space.nvec.reshape(-1))]
+            return np.concatenate(parts, axis=-1)
+        case spaces.Dict():
+            parts = [flatten(part, value[key], lead) for key, part in space.spaces.items()]
+            return np.concatenate(parts, axis=-1)
+        case spaces.Tuple():
+            parts = [flatten(part, item, lead) for part, item in zip(space.spaces, value, strict=True)]
+            return np.concatenate(parts, axis=-1)
+    raise AssertionError(space)
+
+
+def unflatten(space: Space[Any], flat: np.ndarray) -> Any:
+    """Observations in the space's own form, with the leading axes of `flat`."""
+    lead = flat.shape[:-1]
+    match space:
+        case spaces.Box() | spaces.MultiBinary():
+            return flat.reshape(*lead, *space.shape).astype(space.dtype, copy=False)
+        case spaces.Discrete():
+            return flat.argmax(axis=-1) + space.start
+        case spaces.MultiDiscrete():
+            ends = np.cumsum(space.nvec.reshape(-1))
+            chosen = [part.argmax(axis=-1) for part in np.split(flat, ends[:-1], axis=-1)]
+            return np.stack(chosen, axis=-1).reshape(*lead, *space.shape) + space.start
+        case spaces.Dict():
+            parts = _split(flat, list(space.spaces.values()))
+            return {key: unflatten(space[key], part) for key, part in zip(space.spaces, parts, strict=True)}
+        case spaces.Tuple():
+            parts = _split(flat, list(space.spaces))
+            return tuple(unflatten(part, piece) for part, piece in zip(space.spaces, parts, strict=True))
+    raise AssertionError(space)
+
+
+def observation_bounds(space: Space[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends of a Box, flat; other spaces have none that mean anything."""
+    if isinstance(space, spaces.Box):
+        return space.low.reshape(-1).astype(np.float32), space.high.reshape(-1).astype(np.float32)
+    size = observation_size(space)
+    return np.full(size, -np.inf, np.float32), np.full(size, np.inf, np.float32)
+
+
+def action_space(space: Space[Any]) -> ActionSpace:
+    """How the policy acts. MultiDiscrete and MultiBinary become one choice among all combinations."""
+    match space:
+        case spaces.Box():
+            if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+                raise UsageError(
+                    f"action space is {space}, without finite bounds; supported are {SUPPORTED_ACTIONS}. "
+                    "Give it bounds, or wrap the environment in gymnasium.wrappers.RescaleAction"
+                )
+            return BoxActions(math.prod(space.shape))
+        case spaces.Discrete():
+            return DiscreteActions(int(space.n))
+        case spaces.MultiDiscrete() | spaces.MultiBinary() if _combinations(space) <= MAX_COMBINATIONS:
+            return DiscreteActions(_combinations(space))
+        case _:
+            raise UsageError(f"action space is {space}, which is not supported; supported are {SUPPORTED_ACTIONS}")
+
+
+def native_action(space: Space[Any], action: np.ndarray) -> Any:
+    """Actions as the environment takes them."""
+    match space:
+        case spaces.Box():
+            low, high = space.low.reshape(-1), space.high.reshape(-1)
+            scaled = action if _unit(space) else low + (high - low) * ((action + 1.0) / 2.0)
+            return scaled.reshape(*action.shape[:-1], *space.shape).astype(space.dtype, copy=False)
+        case spaces.Discrete():
+            return action + space.start
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            digits = np.unravel_index(action, tuple(_sizes(space)))
+            start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
+            return (np.stack(digits, axis=-1).reshape(*action.shape, *space.shape) + start).astype(space.dtype)
+    raise AssertionError(space)
+
+
+def policy_action(space: Space[Any], action: Any) -> np.ndarray:
+    """The inverse of `native_action`: what the policy would have said."""
+    match space:
+        case spaces.Box():
+            array = np.asarray(action, np.float32)
+            flat = array.reshape(*array.shape[: array.ndim - len(space.shape)], -1)
+            low, high = space.low.reshape(-1), space.high.reshape(-1)
+            return flat if _unit(space) else ((flat - low) / (high - low) * 2.0 - 1.0).astype(np.float32)
+        case spaces.Discrete():
+            return np.asarray(action) - space.start
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
+            shifted = np.asarray(action) - start
+            digits = shifted.reshape(*shifted.shape[: shifted.ndim - len(space.shape)], -1)
+            return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), tuple(_sizes(space)))
+    raise AssertionError(space)
+
+
+def _unit(space: spaces.Box) -> bool:
+    return bool((space.low == -1).all() and (space.high == 1).all())
+
+
+def _sizes(space: spaces.MultiDiscrete | spaces.MultiBinary) -> list[int]:
+    if isinstance(space, spaces.MultiBinary):
+        return [2] * math.prod(space.shape)
+    return [int(n) for n in space.nvec.reshape(-1)]
+
+
+def _combinations(space: spaces.MultiDiscrete | spaces.MultiBinary) -> int:
+    return math.prod(_sizes(space))
+
+
+def _one_hot(index: np.ndarray, size: int) -> np.ndarray:
+    return (index[..., None] == np.arange(size)).astype(np.float32)
+
+
+def _split(flat: np.ndarray, parts: list[Space[Any]]) -> list[np.ndarray]:
+    ends = np.cumsum([observation_size(part) for part in parts])
+    return np.split(flat, ends[:-1], axis=-1)
+
+
+def batched(space: Space[Any], value: Any) -> bool:
+    """Whether `value` is many elements of the space, on a leading axis. Neither one nor many is an error."""
+    match space:
+        case spaces.Dict():
+            if not isinstance(value, Mapping) or set(value) != set(space.spaces):
+                raise UsageError(f"observation is {value!r:.80}; expected a dict with the keys {list(space.spaces)}")
+            return all([batched(part, value[key]) for key, part in space.spaces.items()])  # noqa: C419 (check each)
+        case spaces.Tuple():
+            if not isinstance(value, tuple) or len(value) != len(space.spaces):
+                raise UsageError(f"observation is {value!r:.80}; expected a tuple of {len(space.spaces)}")
+            return all([batched(*pair) for pair in zip(space.spaces, value, strict=True)])  # noqa: C419 (check each)
+    shape, expected = np.shape(value), space.shape or ()
+    if shape == expected:
+        return False
+    if shape[1:] == expected and len(shape) == len(expected) + 1:
+        return True
+    batch = ("batch", *expected)
+    raise UsageError(f"got shape {shape} for {space}; expected {expected} or ({', '.join(map(str, batch))})")
+
+
+def describe(space: Space[Any]) -> dict[str, Any]:
+    """The space as plain JSON, to be read back by `from_description`."""
+    match space:
+        case spaces.Box():
+            return {
+                "kind": "Box",
+                "low": [str(x) for x in space.low.reshape(-1)],
+                "high": [str(x) for x in space.high.reshape(-1)],
+                "shape": list(space.shape),
+                "dtype": str(space.dtype),
+            }
+        case spaces.Discrete():
+            return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiBinary():
+            return {"kind": "MultiBinary", "n": space.n if isinstance(space.n, int) else list(space.shape)}
+        case spaces.MultiDiscrete():
+            return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.Dict():
+            return {"kind": "Dict", "spaces": {key: describe(part) for key, part in space.spaces.items()}}
+        case spaces.Tuple():
+            return {"kind": "Tuple", "spaces": [describe(part) for part in space.spaces]}
+    raise AssertionError(space)
+
+
+def from_description(data: Mapping[str, Any]) -> Space[Any]:
+    match data["kind"]:
+        case "Box":
+            low, high = (np.array([float(x) for x in data[end]]).reshape(data["shape"]) for end in ("low", "high"))
+            dtype = np.dtype(data["dtype"])
+            return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+        case "Discrete":
+            return spaces.Discrete(data["n"], start=data["start"])
+        case "MultiBinary":
+            return spaces.MultiBinary(data["n"])
+        case "MultiDiscrete":
+            return spaces.MultiDiscrete(data["nvec"], start=data["start"])
+        case "Dict":
+            return spaces.Dict({key: from_description(part) for key, part in data["spaces"].items()})
+        case "Tuple":
+            return spaces.Tuple([from_description(part) for part in data["spaces"]])
+        case other:
+            raise UsageError(f"unknown kind of space '{other}'")

@@ -1,0 +1,172 @@
+"""Environments stepped from Python: the policy acts in NumPy, and reward terms may be any function.
+
+Dispatching a small compiled policy at every step would cost more than computing it, so acting never enters JAX.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium import Space
+from jaxtyping import PRNGKeyArray
+
+from bipars.envs.base import ActionSpace, BoxActions
+from bipars.envs.host import HostEnvironment
+from bipars.envs.world import Batch, Evaluation
+from bipars.errors import NonFiniteError
+from bipars.lower.policies import Policy
+from bipars.networks import to_numpy
+from bipars.shaping.experience import Experience
+from bipars.shaping.terms import RewardTerm, evaluate_terms
+from bipars.shaping.true_reward import TrueReward
+from bipars.signals import check_rewards
+
+
+class HostState(NamedTuple):
+    """What is known of the environments between two updates."""
+
+    obs: np.ndarray
+    """What the policy acts on next."""
+    updates: np.ndarray
+    snapshot: dict[str, np.ndarray]
+    """All of their state, where they can tell; else nothing."""
+    term_params: tuple[Any, ...]
+
+
+class SteppedWorld:
+    """A batch of environments for training, and another for evaluation, made when first needed.
+
+    Most environments cannot be saved in mid-episode. They start new episodes after every `restart_every` updates, which
+    is when checkpoints are written: a run that is resumed there is the run that was never interrupted.
+    """
+
+    compiled = False
+
+    def __init__(
+        self,
+        make: Callable[[int], HostEnvironment],
+        terms: tuple[RewardTerm, ...],
+        true_reward: TrueReward,
+        num_envs: int,
+        steps: int,
+        episodes: int,
+        restart_every: int,
+    ) -> None:
+        self.terms, self.true_reward = terms, true_reward
+        self.num_envs, self.steps, self.episodes, self.restart_every = num_envs, steps, episodes, restart_every
+        self._make = make
+        self._env = make(num_envs)
+        self._evaluation_env: HostEnvironment | None = None
+        self._here: np.ndarray | None = None
+        """The observations where the training environments stand now; a state that holds others is from elsewhere."""
+
+    @property
+    def env(self) -> HostEnvironment:
+        return self._env
+
+    @property
+    def observation_size(self) -> int:
+        return self._env.observation_size
+
+    @property
+    def actions(self) -> ActionSpace:
+        return self._env.actions
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        return self._env.observation_space
+
+    @property
+    def action_space(self) -> Space[Any]:
+        return self._env.action_space
+
+    def reset(self, key: PRNGKeyArray) -> HostState:
+        env_key, *term_keys = jax.random.split(key, 1 + len(self.terms))
+        params = tuple(term.init(k, self._env) for term, k in zip(self.terms, term_keys, strict=True))
+        obs = self._env.reset(seed_from(env_key))
+        return self._leave(obs, 0, params)
+
+    def run(self, policy: Policy, state: HostState, key: PRNGKeyArray) -> tuple[HostState, Batch]:
+        action_key, restart_key, term_key = jax.random.split(key, 3)
+        obs, restarted = self._enter(state, restart_key)
+        noise = np.asarray(policy.draw_noise(action_key, (self.steps, self.num_envs)))
+        acting = in_numpy(policy)
+        experience = Experience(self._env, self.steps, int(state.updates) * self.steps * self.num_envs)
+        for t in range(self.steps):
+            action = acting.sample(obs, noise[t])  # type: ignore[arg-type]
+            obs = experience.step(obs, action)  # type: ignore[arg-type]
+        terms = evaluate_terms(self.terms, state.term_params, experience, term_key)
+        reward = self.true_reward.evaluate(experience, terms)
+        check_rewards(reward, terms, [term.name for term in self.terms], experience.first_step)
+        log_prob = _log_prob(policy, experience.flat_obs, experience.action)
+        batch = Batch(
+            obs=jnp.asarray(experience.flat_obs),
+            action=jnp.asarray(experience.action),
+            log_prob=log_prob,
+            next_obs=jnp.asarray(experience.flat_next_obs),
+            reward=jnp.asarray(reward, jnp.float32),
+            terminated=jnp.asarray(experience.terminated),
+            done=jnp.asarray(experience.terminated | experience.truncated),
+            terms=jnp.asarray(terms, jnp.float32),
+            restarted=jnp.asarray(restarted),
+        )
+        return self._leave(obs, int(state.updates) + 1, state.term_params), batch
+
+    def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation:
+        """The first episode of each evaluation environment."""
+        if self._evaluation_env is None:
+            self._evaluation_env = self._make(self.episodes)
+        env, acting = self._evaluation_env, in_numpy(policy)
+        obs = env.reset(seed_from(key))
+        alive = np.ones(self.episodes, bool)
+        true_return, length, effort = np.zeros(self.episodes), np.zeros(self.episodes, np.int32), 0.0
+        while alive.any():
+            experience = Experience(env, 1)
+            obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
+            reward = self.true_reward.evaluate_alone(experience, self.terms)[0]
+            if isinstance(self.actions, BoxActions):
+                effort += float(np.abs(experience.native_action[0][alive]).mean(axis=-1).sum())
+            true_return += np.where(alive, reward, 0.0)
+            length += alive
+            alive &= ~(experience.terminated[0] | experience.truncated[0])
+        return Evaluation(
+            jnp.asarray(true_return, jnp.float32), jnp.asarray(length), jnp.asarray(effort / length.sum(), jnp.float32)
+        )
+
+    def close(self) -> None:
+        self._env.close()
+        if self._evaluation_env is not None:
+            self._evaluation_env.close()
+
+    def _enter(self, state: HostState, key: PRNGKeyArray) -> tuple[np.ndarray, bool]:
+        """Makes the environments stand where `state` says; true where they had to start new episodes instead."""
+        if state.snapshot:
+            return state.obs if state.obs is self._here else self._env.restore(state.snapshot), False
+        if state.obs is self._here and (state.updates % self.restart_every or state.updates == 0):
+            return state.obs, False
+        return self._env.reset(seed_from(key)), True
+
+    def _leave(self, obs: np.ndarray, updates: int, params: tuple[Any, ...]) -> HostState:
+        self._here = obs
+        return HostState(obs, np.asarray(updates, np.int32), self._env.snapshot() or {}, params)
+
+
+@jax.jit
+def _log_prob(policy: Policy, obs: Any, action: Any) -> Any:
+    return policy.log_prob(obs, action)
+
+
+def in_numpy(policy: Policy) -> Policy:
+    """The policy for acting; an environment must never be given actions that are not numbers."""
+    acting = to_numpy(policy)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(acting)):
+        raise NonFiniteError(
+            "the policy's parameters are no longer finite. A smaller learning rate, or ppo.max_grad_norm, usually helps"
+        )
+    return acting
+
+
+def seed_from(key: PRNGKeyArray) -> int:
+    return int(jax.random.bits(key))

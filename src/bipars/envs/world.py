@@ -1,0 +1,65 @@
+"""What the training loop asks of the place where transitions come from, whoever steps it."""
+
+from typing import Any, NamedTuple, Protocol
+
+from gymnasium import Space
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bipars.envs.base import ActionSpace
+from bipars.lower.policies import Policy
+
+
+class Batch(NamedTuple):
+    """The transitions of one update. `next_obs` is the state reached, also where the episode ended there."""
+
+    obs: Float[Array, "time env obs"]
+    action: Array
+    log_prob: Float[Array, "time env"]
+    next_obs: Float[Array, "time env obs"]
+    reward: Float[Array, "time env"]
+    """The true reward."""
+    terminated: Bool[Array, "time env"]
+    done: Bool[Array, "time env"]
+    terms: Float[Array, "time env term"]
+    """f of every transition."""
+    restarted: Bool[Array, ""]
+    """All episodes began with this batch; what they were before it was given up."""
+
+
+class Evaluation(NamedTuple):
+    """How good the policy is at the true reward, acting greedily."""
+
+    true_return: Float[Array, " episode"]
+    length: Int[Array, " episode"]
+    action_size: Float[Array, ""]
+    """Mean absolute action over all steps and dimensions, as the environment takes it (0 for discrete actions)."""
+
+
+class World(Protocol):
+    """Environments side by side, their true reward and their reward terms."""
+
+    @property
+    def observation_size(self) -> int: ...
+    @property
+    def actions(self) -> ActionSpace: ...
+    @property
+    def observation_space(self) -> Space[Any]:
+        """As Gymnasium describes it."""
+        ...
+
+    @property
+    def action_space(self) -> Space[Any]: ...
+    @property
+    def compiled(self) -> bool:
+        """Whether `reset`, `run` and `evaluate` can be traced by JAX."""
+        ...
+
+    def reset(self, key: PRNGKeyArray) -> Any:
+        """The state of all environments at the start, with whatever the terms draw once per run."""
+        ...
+
+    def run(self, policy: Policy, state: Any, key: PRNGKeyArray) -> tuple[Any, Batch]:
+        """As many steps as one update needs (lines 5-6 of Algorithm 1)."""
+        ...
+
+    def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation: ...

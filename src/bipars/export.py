@@ -1,0 +1,154 @@
+"""Away with the result: the learned weights as a plain callable, one small file, and a Gymnasium wrapper.
+
+Nothing here computes in JAX: other libraries call it at every step.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import safetensors.numpy
+from gymnasium import Space
+from safetensors import SafetensorError, safe_open
+
+from bipars.config import WeightConfig
+from bipars.envs import spaces
+from bipars.envs.base import Spaces
+from bipars.errors import CheckpointError, UsageError
+from bipars.lower.normalise import Moments
+from bipars.networks import to_numpy
+from bipars.runs.files import write_atomically
+from bipars.shaping.terms import RewardTerm
+from bipars.shaping.true_reward import TrueReward
+from bipars.shaping.weights import WeightFunction, make_weights
+
+FORMAT = "bipars weight function 1"
+
+
+class LearnedWeightFunction:
+    """z(s, a), frozen: `weight_function(obs, action)` gives one weight per term, in the order of `terms`.
+
+    Observations and actions are the environment's own, one or a batch of them.
+    """
+
+    def __init__(
+        self,
+        weights: WeightFunction,
+        moments: Moments | None,
+        config: WeightConfig,
+        terms: Sequence[str],
+        observation_space: Space[Any],
+        action_space: Space[Any],
+    ) -> None:
+        self._weights, self._moments, self._config = to_numpy(weights), to_numpy(moments), config
+        self.terms = tuple(terms)
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def __call__(self, observation: Any, action: Any) -> np.ndarray:
+        many = spaces.batched(self.observation_space, observation)
+        if spaces.batched(self.action_space, action) != many:
+            raise UsageError("observation and action must both be single, or both be batches")
+        obs = spaces.flatten(self.observation_space, observation, lead=int(many))
+        chosen = spaces.policy_action(self.action_space, np.asarray(action))
+        if self._moments is not None:
+            obs = self._moments.normalise(obs)  # type: ignore[arg-type, assignment]
+        return np.asarray(self._weights(obs, chosen))  # type: ignore[arg-type]
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """One file, to be read by `load`."""
+        import jax
+
+        leaves = jax.tree_util.tree_flatten_with_path((self._weights, self._moments))[0]
+        arrays = {jax.tree_util.keystr(where): np.ascontiguousarray(leaf) for where, leaf in leaves}
+        about = {
+            "format": FORMAT,
+            "terms": json.dumps(self.terms),
+            "config": json.dumps(asdict(self._config)),
+            "normalised": json.dumps(self._moments is not None),
+            "observation_space": json.dumps(spaces.describe(self.observation_space)),
+            "action_space": json.dumps(spaces.describe(self.action_space)),
+        }
+        path = Path(path)
+        write_atomically(path, safetensors.numpy.save(arrays, about))
+        return path
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> "LearnedWeightFunction":
+        import jax
+
+        from bipars.runs.checkpoint import decode_tree
+
+        try:
+            with safe_open(str(path), "numpy") as file:
+                about = file.metadata() or {}
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} cannot be read as a weight function: {error}") from error
+        if about.get("format") != FORMAT:
+            raise CheckpointError(f"{path} is no weight function of this version (format {about.get('format')!r})")
+        data, normalised = json.loads(about["config"]), json.loads(about["normalised"])
+        config = WeightConfig(**data | {"hidden": tuple(data["hidden"])})
+        terms = json.loads(about["terms"])
+        observation_space, action_space = (
+            spaces.from_description(json.loads(about[name])) for name in ("observation_space", "action_space")
+        )
+        sizes = Spaces(spaces.observation_size(observation_space), spaces.action_space(action_space))
+        moments = Moments.fresh((sizes.observation_size,)) if normalised else None
+        like = jax.eval_shape(lambda: (make_weights(jax.random.key(0), config, sizes, len(terms)), moments))
+        weights, moments = decode_tree(Path(path).read_bytes(), like, str(path))
+        return LearnedWeightFunction(weights, moments, config, terms, observation_space, action_space)
+
+
+class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose reward is the true reward plus every term times its learned, frozen weight.
+
+    `info` reports the true reward, each term and each weight of the step.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        weight_function: LearnedWeightFunction,
+        terms: Sequence[RewardTerm],
+        true_reward: TrueReward,
+        term_params: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(env)
+        for name in ("observation_space", "action_space"):
+            expected, found = getattr(weight_function, name), getattr(env, name)
+            if _sizes(expected) != _sizes(found):
+                raise UsageError(f"the weights were learned with {name} {expected}; this environment has {found}")
+        self.weight_function, self.terms, self.true_reward = weight_function, tuple(terms), true_reward
+        self.term_params = to_numpy(tuple(term_params)) or ((),) * len(self.terms)
+        self._obs: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._obs, info = self.env.reset(seed=seed, options=options)
+        return self._obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        next_obs, reward, terminated, truncated, info = self.env.step(action)
+        step = (self._obs, action, next_obs, info)
+        values = np.array(
+            [
+                term.on_step(params, *step, self.np_random)
+                for term, params in zip(self.terms, self.term_params, strict=True)
+            ]
+        )
+        true = self.true_reward.on_step(float(reward), *step, values)
+        weights = self.weight_function(self._obs, action)
+        info = {**info, "true_reward": true}
+        for term, value, weight in zip(self.terms, values, weights, strict=True):
+            info |= {f"term/{term.name}": float(value), f"weight/{term.name}": float(weight)}
+        self._obs = next_obs
+        return next_obs, true + float(weights @ values), terminated, truncated, info
+
+
+def _sizes(space: Space[Any]) -> Any:
+    """What must agree for a weight function to fit; bounds may differ."""
+    data = spaces.describe(space)
+    return {key: value for key, value in data.items() if key not in ("low", "high", "dtype")}

@@ -1,0 +1,71 @@
+"""Defaults that follow the environment: the paper's for its own tasks, and ones that work for everybody else's."""
+
+from dataclasses import replace
+
+from bipars.config import Config, PPOConfig, WeightConfig
+from bipars.envs import find_compiled
+
+TORQUE_WEIGHTS = {"Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100}
+"""w of the torque term, which brings it to the scale of the task's reward (the paper's table of appendix D)."""
+
+
+def preset(env: str, method: str = "mgl") -> Config:
+    """A configuration for the environment and method, every setting open to change."""
+    if find_compiled(env) is not None:
+        return Config(env=env, method=method)
+    if env in TORQUE_WEIGHTS:
+        return _mujoco(env, method)
+    return Config(
+        env=env,
+        method=method,
+        total_steps=300_000,
+        evaluation_episodes=10,
+        ppo=PPOConfig(
+            policy_hidden=(64, 64),
+            value_hidden=(64, 64),
+            activation="tanh",
+            initial_std=1.0,
+            num_envs=8,
+            update_period=4096,
+            gradient_steps=320,
+            batch_size=128,
+            clip=0.2,
+            gamma=0.99,
+            policy_learning_rate=3e-4,
+            value_learning_rate=1e-3,
+            max_grad_norm=0.5,
+            normalise_observations=True,
+            normalise_returns=True,
+        ),
+    )
+
+
+def _mujoco(env: str, method: str) -> Config:
+    """Appendix D of the paper, observations normalised."""
+    config = Config(
+        env=env,
+        method=method,
+        total_steps=4_800_000 if env == "Walker2d-v5" else 3_200_000,
+        ppo=PPOConfig(
+            policy_hidden=(64, 64, 64),
+            value_hidden=(64, 64, 64),
+            clip=0.2,
+            max_grad_norm=1.0,
+            normalise_observations=True,
+        ),
+        weights=WeightConfig(
+            low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=1e-3 if method in ("mgl", "imgl") else None
+        ),
+    )
+    if method == "imgl" and env == "Humanoid-v5":
+        config = replace(
+            config,
+            ppo=replace(config.ppo, policy_hidden=(32, 32)),
+            upper=replace(config.upper, second_order="none"),
+        )
+    return config
+
+
+def task_term(spec: str, env: str) -> str:
+    """The torque term without a number takes the paper's w of its task."""
+    return f"torque:{TORQUE_WEIGHTS[env]}" if spec == "torque" and env in TORQUE_WEIGHTS else spec

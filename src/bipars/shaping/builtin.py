@@ -1,0 +1,183 @@
+"""Reward terms that come with the library: the paper's, and keys of `info`. On the command line, `name:argument`."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bipars.envs.base import BoxActions, DiscreteActions
+from bipars.errors import UsageError, unknown
+from bipars.networks import namespace
+from bipars.shaping.terms import CompiledTerm, InfoTerm, RewardTerm, TermFunction, Transition
+
+
+class RandomTable(NamedTuple):
+    low: Float[Array, " obs"]
+    width: Float[Array, " obs"]
+    table: Float[Array, " cells"]
+
+
+MAX_CELLS = 10_000_000
+
+
+@dataclass(frozen=True)
+class RandomTerm(CompiledTerm):
+    """A fixed random function: a table over cells of state and action, drawn from U[-1, 1] once per seed."""
+
+    name: str = "random"
+    cells: int = 4
+    """Cells per state dimension; a continuous action has two cells per dimension, one per sign."""
+
+    def __post_init__(self) -> None:
+        if self.cells < 1:
+            raise ValueError(f"a table needs at least 1 cell per dimension, not {self.cells}")
+
+    def init(self, key: PRNGKeyArray, env: Any) -> RandomTable:
+        low, high = getattr(env, "observation_low", None), getattr(env, "observation_high", None)
+        if low is None or high is None or not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise UsageError(f"term '{self.name}' needs an environment whose observations have finite bounds")
+        action_cells = env.actions.n if isinstance(env.actions, DiscreteActions) else 2**env.actions.size
+        cells = self.cells**env.observation_size * action_cells
+        if cells > MAX_CELLS:
+            raise UsageError(
+                f"term '{self.name}' would need {cells} cells; at most {MAX_CELLS}. Use fewer per dimension"
+            )
+        low, high = jnp.asarray(low), jnp.asarray(high)
+        return RandomTable(low, (high - low) / self.cells, jax.random.uniform(key, (cells,), minval=-1.0, maxval=1.0))
+
+    def evaluate(self, params: RandomTable, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
+        xp = namespace(step.obs)
+        cells = xp.clip((step.obs - params.low) / params.width, 0, self.cells - 1).astype(xp.int32)
+        index = xp.zeros(cells.shape[:-1], xp.int32)
+        for dimension in range(cells.shape[-1]):
+            index = index * self.cells + cells[..., dimension]
+        if step.action.dtype.kind in "iu":
+            action_cells = params.table.size // self.cells ** cells.shape[-1]
+            index = index * action_cells + step.action
+        else:
+            for dimension in range(step.action.shape[-1]):
+                index = index * 2 + (step.action[..., dimension] > 0)
+        return params.table[index]
+
+    def on_step(
+        self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
+    ) -> float:
+        step = Transition(*(np.asarray(x) for x in (obs, action, next_obs)))  # type: ignore[arg-type]
+        return float(self.evaluate(params, step, None))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class NoiseTerm(CompiledTerm):
+    """Independent U[-1, 1] at every step: carries no information at all."""
+
+    name: str = "noise"
+
+    def on_step(
+        self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
+    ) -> float:
+        return float(rng.uniform(-1.0, 1.0))
+
+    def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
+        return jax.random.uniform(key, step.obs.shape[:-1], minval=-1.0, maxval=1.0)
+
+
+TORQUE_LIMIT = 0.25
+"""Mean absolute torque above which the paper's term punishes, and RCPO's constraint."""
+
+
+@dataclass(frozen=True)
+class TorqueTerm(RewardTerm):
+    """w (0.25 - mean |a|): the term of the paper's MuJoCo tasks. RCPO constrains mean |a| itself."""
+
+    name: str = "torque"
+    fn: TermFunction = field(default=lambda *_: 0.0, compare=False)
+    vectorised: bool = True
+    w: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.w) and self.w > 0):
+            raise ValueError(f"w is {self.w}; it must be a positive number")
+        object.__setattr__(self, "fn", lambda obs, action, next_obs, info: self.w * (TORQUE_LIMIT - effort(action)))
+
+    def init(self, key: PRNGKeyArray, env: Any) -> Any:
+        if not isinstance(env.actions, BoxActions):
+            raise UsageError(f"term '{self.name}' measures torque; the actions of this environment are discrete")
+        return ()
+
+    def as_cost(self) -> RewardTerm:
+        """-mean |a|, whose weight is RCPO's Lagrange multiplier."""
+        return RewardTerm(self.name, negative_effort, vectorised=True)
+
+
+def negative_effort(obs: Any, action: Any, next_obs: Any, info: Any) -> Any:
+    return -effort(action)
+
+
+def effort(action: Any) -> Any:
+    """Mean absolute action over its dimensions, in NumPy or JAX."""
+    return abs(action).mean(axis=-1)
+
+
+@dataclass(frozen=True)
+class CartPoleTerm(RewardTerm):
+    """A term that knows what the four numbers of cart-pole mean."""
+
+    def init(self, key: PRNGKeyArray, env: Any) -> Any:
+        if env.observation_size != 4 or env.actions not in (DiscreteActions(2), BoxActions(1)):
+            raise UsageError(f"term '{self.name}' is written for cart-pole; write one for this environment")
+        return ()
+
+
+def reduces_angle(obs: Array, action: Array) -> Array:
+    """Cart-pole: the force points to the side the pole leans to, which makes the angle smaller."""
+    force = action[0] if action.ndim else 2 * action - 1
+    return force * obs[2] > 0
+
+
+def beneficial(obs: Array, action: Array, next_obs: Array, info: Mapping[str, Any]) -> Array:
+    return jnp.where(reduces_angle(obs, action), 0.1, 0.0)
+
+
+def harmful(obs: Array, action: Array, next_obs: Array, info: Mapping[str, Any]) -> Array:
+    return jnp.where(reduces_angle(obs, action), -0.1, 0.0)
+
+
+def half(obs: Array, action: Array, next_obs: Array, info: Mapping[str, Any]) -> Array:
+    """Helpful when the pole leans right, harmful when it leans left."""
+    return jnp.where(reduces_angle(obs, action), 0.1 * jnp.sign(obs[2]), 0.0)
+
+
+TERMS: dict[str, Callable[..., RewardTerm]] = {
+    "beneficial": lambda: CartPoleTerm("beneficial", beneficial),
+    "harmful": lambda: CartPoleTerm("harmful", harmful),
+    "half": lambda: CartPoleTerm("half", half),
+    "random": lambda cells: RandomTerm(f"random:{cells}", cells=int(cells)) if cells else RandomTerm(),
+    "noise": lambda: NoiseTerm(),
+    "torque": lambda w: TorqueTerm(f"torque:{w}", w=float(w)) if w else TorqueTerm(),
+    "info": lambda key: _info_term(key),
+}
+
+
+def _info_term(key: str) -> RewardTerm:
+    if not key:
+        raise ValueError("write the key after the colon, as in info:reward_ctrl")
+    return InfoTerm(f"info:{key}", key=key)
+
+
+def make_term(spec: str) -> RewardTerm:
+    """A built-in term from its name, with an argument after a colon where it takes one: `harmful`, `random:8`."""
+    name, colon, argument = spec.partition(":")
+    if name not in TERMS:
+        raise unknown("term", name, TERMS)
+    takes_argument = bool(inspect.signature(TERMS[name]).parameters)
+    if colon and not takes_argument:
+        raise UsageError(f"term '{name}' takes no argument; got '{spec}'. Write '{name}'")
+    try:
+        return TERMS[name](argument) if takes_argument else TERMS[name]()
+    except ValueError as error:
+        raise UsageError(f"term '{spec}': cannot read '{argument}': {error}") from error

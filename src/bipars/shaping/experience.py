@@ -1,0 +1,136 @@
+"""What happened in environments that are stepped from Python, kept as reward terms and the true reward need it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bipars.envs import spaces
+from bipars.envs.base import BoxActions
+from bipars.envs.host import HostEnvironment
+from bipars.errors import TermError
+
+
+class Experience:
+    """Steps of all environments, in order. Axes are (time, env, ...)."""
+
+    def __init__(self, env: HostEnvironment, steps: int, first_step: int = 0) -> None:
+        self.env, self.time, self.first_step = env, 0, first_step
+        lead = (steps, env.num_envs)
+        size = env.observation_size
+        self.flat_obs = np.empty((*lead, size), np.float32)
+        self.flat_next_obs = np.empty((*lead, size), np.float32)
+        if isinstance(env.actions, BoxActions):
+            self.action = np.empty((*lead, env.actions.size), np.float32)
+        else:
+            self.action = np.empty(lead, np.int32)
+        self.env_reward = np.empty(lead)
+        self.terminated, self.truncated = np.empty(lead, bool), np.empty(lead, bool)
+        self.infos: list[Mapping[str, Any]] = []
+
+    def step(self, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
+        """Acts in all environments and returns what to act on next."""
+        t, self.time = self.time, self.time + 1
+        self.flat_obs[t], self.action[t] = obs, action
+        step = self.env.step(self._native(action))
+        self.flat_next_obs[t] = step.next_obs
+        self.env_reward[t], self.terminated[t], self.truncated[t] = step.reward, step.terminated, step.truncated
+        self.infos.append(step.info)
+        return step.obs
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.env_reward.shape
+
+    def describe(self, index: int) -> str:
+        """Which transition of the run the flat index stands for, in an error's words."""
+        return f"step {self.first_step + index} (environment {index % self.env.num_envs})"
+
+    @property
+    def obs(self) -> Any:
+        """As the environment gives them."""
+        return spaces.unflatten(self.env.observation_space, self.flat_obs)
+
+    @property
+    def next_obs(self) -> Any:
+        return spaces.unflatten(self.env.observation_space, self.flat_next_obs)
+
+    @property
+    def native_action(self) -> Any:
+        """As the environment takes them."""
+        return self._native(self.action)
+
+    def _native(self, action: np.ndarray) -> Any:
+        clipped = np.clip(action, -1.0, 1.0) if isinstance(self.env.actions, BoxActions) else action
+        return spaces.native_action(self.env.action_space, clipped)
+
+    def info(self, key: str) -> np.ndarray:
+        """One key of `info` at every step of every environment."""
+        return np.stack([info_values(info, key, self.env.num_envs) for info in self.infos])
+
+
+class StepInfo(Mapping[str, Any]):
+    """`info` of one environment at one step, read when asked for."""
+
+    def __init__(self, info: Mapping[str, Any], env: int) -> None:
+        self._info, self._env = info, env
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._info or not _present(self._info, key, self._env):
+            raise KeyError(key)
+        return self._info[key][self._env]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key in self._info if not key.startswith("_") and _present(self._info, key, self._env))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class BatchInfo(Mapping[str, np.ndarray]):
+    """`info` of all steps of all environments, on one leading axis, read when asked for."""
+
+    def __init__(self, experience: Experience) -> None:
+        self._experience = experience
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        values = self._experience.info(key)
+        return values.reshape(-1, *values.shape[2:])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(info_keys(self._experience.infos[0]))
+
+    def __len__(self) -> int:
+        return len(info_keys(self._experience.infos[0]))
+
+    def numeric(self) -> dict[str, np.ndarray]:
+        """The keys that hold numbers at every step, as a function written in JAX can take them."""
+        found = {}
+        for key in self:
+            try:
+                values = self[key]
+            except TermError:
+                continue
+            if values.dtype.kind in "fiub":
+                found[key] = values
+        return found
+
+
+def info_keys(info: Mapping[str, Any]) -> list[str]:
+    """Keys that environments reported; vector environments add a mask `_key` to each."""
+    return [key for key in info if not key.startswith("_")]
+
+
+def info_values(info: Mapping[str, Any], key: str, num_envs: int) -> np.ndarray:
+    """One number per environment."""
+    if key not in info:
+        raise TermError(f"info has no key '{key}'; its keys are {info_keys(info) or 'none'}")
+    missing = [env for env in range(num_envs) if not _present(info, key, env)] if f"_{key}" in info else []
+    if missing:
+        raise TermError(f"info of environment {missing[0]} has no key '{key}'; others have it. Report it at every step")
+    return np.asarray(info[key])
+
+
+def _present(info: Mapping[str, Any], key: str, env: int) -> bool:
+    mask = info.get(f"_{key}")
+    return mask is None or bool(mask[env])

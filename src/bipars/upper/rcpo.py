@@ -1,0 +1,32 @@
+"""Reward constrained policy optimisation (Tessler et al., 2019), the paper's baseline on MuJoCo.
+
+The policy maximises r - lambda c with the cost c = mean |a|; lambda rises while the mean cost is above its limit and
+falls while it is below. As a weight function: one scalar weight lambda of the term f = -c.
+"""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from bipars.shaping.weights import WeightFunction
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    limit: float
+    """Mean cost above which lambda rises."""
+    rate: float = 5e-5
+    decay: float = 1 - 1e-9
+    """Factor of the rate per update."""
+    highest: float = 1e4
+
+    def update(
+        self, weights: WeightFunction, terms: Float[Array, "time env term"], round: Int[Array, ""]
+    ) -> WeightFunction:
+        """lambda <- clip(lambda + eta (mean c - limit), 0, highest), once per round."""
+        rate = self.rate * jnp.asarray(self.decay) ** round
+        excess = -terms.mean(axis=(0, 1)) - self.limit
+        value = jnp.clip(weights.value + rate * excess, 0.0, self.highest)  # type: ignore[attr-defined]
+        return eqx.tree_at(lambda w: w.value, weights, value)

@@ -1,0 +1,395 @@
+"""Any Gymnasium environment: spaces, terms, true rewards, restarts and what is wrong with bad ones."""
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import bipars
+from bipars.envs import spaces as codec
+from bipars.envs.gym import GymnasiumEnvironment
+from bipars.envs.stepped import SteppedWorld
+from bipars.errors import BiparsError, TermError, UsageError
+from bipars.lower.normalise import Moments, ReturnScale
+from bipars.shaping.true_reward import TrueReward
+from envs_of_others import Counter, Push
+
+QUICK = {"num_envs": 2, "update_period": 64, "gradient_steps": 4, "batch_size": 32, "policy_hidden": (4,)}
+
+
+def quick(env, terms=("noise",), **settings):
+    ppo = QUICK | settings.pop("ppo", {})
+    return bipars.BiPaRS(env, terms=terms, ppo=ppo, evaluation_episodes=2, **settings)
+
+
+# Spaces
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-2, 3, (2, 3), np.float64),
+        spaces.Discrete(4, start=-1),
+        spaces.MultiBinary(3),
+        spaces.MultiDiscrete([2, 3], start=[1, 0]),
+        spaces.Dict({"b": spaces.Discrete(3), "a": spaces.Box(-1, 1, (2,), np.float32)}),
+        spaces.Tuple((spaces.Discrete(2), spaces.Dict({"x": spaces.Box(0, 1, (1,), np.float32)}))),
+    ],
+)
+def test_observations_are_flattened_and_come_back(space):
+    space.seed(3)
+    for _ in range(5):
+        value = space.sample()
+        flat = codec.flatten(space, value, lead=0)
+        assert flat.shape == (codec.observation_size(space),)
+        np.testing.assert_allclose(flat, spaces.flatten(space, value), rtol=1e-6)
+        back = codec.unflatten(space, flat)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), [back], [value])
+        assert not codec.batched(space, value)
+    again = codec.from_description(codec.describe(space))
+    assert again == space
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([4.0, 1.0], np.float32)),
+        spaces.Discrete(5, start=2),
+        spaces.MultiDiscrete([2, 3], start=[1, 0]),
+        spaces.MultiBinary(3),
+    ],
+)
+def test_actions_go_there_and_back(space):
+    space.seed(1)
+    batch = np.stack([space.sample() for _ in range(20)])
+    there = codec.policy_action(space, batch)
+    back = codec.native_action(space, np.asarray(there))
+    np.testing.assert_allclose(back, batch, rtol=1e-5, atol=1e-6)
+    assert all(space.contains(action) for action in back)
+
+
+def test_box_actions_reach_both_ends_of_their_range():
+    space = spaces.Box(np.float32(-2), np.float32(4), (1,))
+    np.testing.assert_array_equal(codec.native_action(space, np.array([[-1.0], [0.0], [1.0]])), [[-2], [1], [4]])
+
+
+def test_unsupported_spaces_are_named_with_what_is_supported():
+    with pytest.raises(UsageError, match=r"observation space\['name'\] is Text.*supported are Box, Discrete"):
+        codec.observation_size(spaces.Dict({"name": spaces.Text(3)}))
+    with pytest.raises(UsageError, match="without finite bounds.*RescaleAction"):
+        codec.action_space(spaces.Box(-np.inf, np.inf, (2,)))
+    with pytest.raises(UsageError, match="action space is Tuple.*not supported"):
+        codec.action_space(spaces.Tuple((spaces.Discrete(2),)))
+    with pytest.raises(UsageError, match="not supported"):
+        codec.action_space(spaces.MultiBinary(11))
+
+
+# Transitions
+
+
+class Fixed:
+    """A policy that always pushes the same."""
+
+    def draw_noise(self, key, shape):
+        return jnp.zeros((*shape, 1))
+
+    def sample(self, obs, noise):
+        return np.full((*obs.shape[:-1], 1), 0.5, np.float32)
+
+    mode = sample_mode = lambda self, obs: np.full((*obs.shape[:-1], 1), 0.5, np.float32)
+
+    def log_prob(self, obs, action):
+        return jnp.zeros(obs.shape[:-1])
+
+
+jax.tree_util.register_pytree_node(Fixed, lambda _: ((), None), lambda *_: Fixed())
+
+
+def world(make, terms=(), reward="env", num_envs=3, steps=20, restart_every=10, mode="sync"):
+    def host(count):
+        return GymnasiumEnvironment(make, count, mode)
+
+    return SteppedWorld(host, tuple(terms), TrueReward(reward), num_envs, steps, 2, restart_every)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_no_ghost_transitions_and_termination_apart_from_truncation(mode):
+    for life, limit in ((7, None), (99, 5)):
+        w = world(lambda life=life, limit=limit: Counter(life, limit), mode=mode)
+        state = w.reset(jax.random.key(0))
+        times = []
+        for update in range(3):
+            state, batch = w.run(Fixed(), state, jax.random.key(update))
+            # Every transition is one tick of the same episode; a ghost would be (last time) -> 0 of the next.
+            np.testing.assert_array_equal(batch.next_obs[..., 1], batch.obs[..., 1] + 1)
+            np.testing.assert_array_equal(batch.next_obs[..., 0], batch.obs[..., 0])
+            np.testing.assert_array_equal(batch.reward, 10 * batch.next_obs[..., 1])
+            end = life if limit is None else limit
+            np.testing.assert_array_equal(batch.done, batch.next_obs[..., 1] == end)
+            np.testing.assert_array_equal(batch.terminated, (batch.next_obs[..., 1] == life))
+            times.append(np.asarray(batch.obs[..., 1]))
+        chain = np.concatenate(times)
+        np.testing.assert_array_equal(chain[1:], (chain[:-1] + 1) % end)
+        evaluation = w.evaluate(Fixed(), jax.random.key(9))
+        assert evaluation.length.tolist() == [end, end]
+        assert evaluation.true_return.tolist() == [10 * end * (end + 1) / 2] * 2
+        assert float(evaluation.action_size) == 2.5  # 0.5 of the way up from the middle of [-2, 4]
+        w.close()
+
+
+def test_environments_restart_on_schedule_and_after_a_load():
+    w = world(lambda: Counter(1000), restart_every=2)
+    state = w.reset(jax.random.key(0))
+    restarted = []
+    for update in range(5):
+        before = state
+        state, batch = w.run(Fixed(), state, jax.random.key(update))
+        restarted.append(bool(batch.restarted))
+    assert restarted == [False, False, True, False, True]
+    loaded = jax.tree.map(np.array, before)  # what a checkpoint gives back
+    _, batch = w.run(Fixed(), loaded, jax.random.key(4))
+    assert bool(batch.restarted)
+
+
+# Terms and the true reward
+
+
+def test_the_same_term_in_numpy_jax_vectorised_and_info():
+    terms = [
+        bipars.RewardTerm("numpy", lambda obs, action, next_obs, info: obs[1] * action[0] + info["time"]),
+        bipars.RewardTerm("jax", lambda obs, action, next_obs, info: jnp.asarray(obs[1] * action[0] + info["time"])),
+        bipars.RewardTerm(
+            "many", lambda obs, action, next_obs, info: obs[:, 1] * action[:, 0] + info["time"], vectorised=True
+        ),
+        bipars.RewardTerm.from_info("action"),
+    ]
+    w = world(Counter, terms)
+    _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
+    expected = batch.obs[..., 1] * 2.5 + batch.next_obs[..., 1]
+    for k in range(3):
+        np.testing.assert_allclose(batch.terms[..., k], expected)
+    np.testing.assert_allclose(batch.terms[..., 3], 2.5)
+
+
+@pytest.mark.parametrize("kind", ["dict", "tuple"])
+def test_terms_see_observations_as_the_environment_gives_them(kind):
+    def phase(obs, action, next_obs, info):
+        clock, phase = (obs["clock"], obs["phase"]) if kind == "dict" else (obs[0], obs[1] - 1)
+        assert phase == clock[1] % 3
+        return clock[1]
+
+    def many(obs, action, next_obs, info):
+        return (obs["clock"] if kind == "dict" else obs[0])[:, 1]
+
+    terms = [bipars.RewardTerm("one", phase), bipars.RewardTerm("many", many, vectorised=True)]
+    w = world(lambda: Counter(space=kind), terms)
+    _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
+    assert batch.obs.shape[-1] == 5
+    np.testing.assert_array_equal(batch.terms[..., 0], batch.obs[..., 1])
+    np.testing.assert_array_equal(batch.terms[..., 1], batch.obs[..., 1])
+
+
+def test_true_reward_of_every_kind():
+    term = bipars.RewardTerm("time", lambda obs, action, next_obs, info: 3.0 * info["time"])
+    expected = {
+        "env": lambda time: 10 * time,
+        "env-minus-terms": lambda time: 7 * time,
+        "info:is_success": lambda time: time == 7,
+    }
+    for kind, value in expected.items():
+        w = world(Counter, [term], kind)
+        _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
+        np.testing.assert_allclose(batch.reward, value(batch.next_obs[..., 1]))
+        evaluation = w.evaluate(Fixed(), jax.random.key(2))
+        np.testing.assert_allclose(evaluation.true_return, sum(value(t) for t in range(1, 8)))
+    agent = quick(Counter, [term], true_reward=lambda obs, action, next_obs, info: -obs[1])
+    agent.learn(64)
+    assert agent.metrics[-1]["true_return"] == -21
+    assert agent.metrics[-1]["evaluation_return"] == -21
+    assert agent.metrics[-1]["term/time"] == 3 * 28
+
+
+def raises(*_):
+    raise ZeroDivisionError("no")
+
+
+@pytest.mark.parametrize(
+    ("term", "message"),
+    [
+        (bipars.RewardTerm("wide", lambda obs, action, next_obs, info: obs), r"'wide' returned shape \(2,\).*step 0"),
+        (
+            bipars.RewardTerm("short", lambda obs, action, next_obs, info: 1.0, vectorised=True),
+            r"'short' returned shape \(\) for 1 transitions; return \(1,\)",
+        ),
+        (bipars.RewardTerm("broken", raises), r"'broken' failed at step 0 \(environment 0\): ZeroDivisionError"),
+        (bipars.RewardTerm.from_info("speed"), "'speed': info has no key 'speed'; its keys are .*'time', 'action'"),
+        (
+            bipars.RewardTerm("asks", lambda obs, action, next_obs, info: info["speed"]),
+            "'asks' asked for the key 'speed' at step 0.*info has the keys .*'time'",
+        ),
+    ],
+)
+def test_bad_terms_are_named_before_any_training(term, message):
+    with pytest.raises(TermError, match=message):
+        quick(Counter, [term])
+
+
+def test_a_term_that_breaks_later_names_its_step():
+    def late(obs, action, next_obs, info):
+        return "much" if info["time"] == 3 else 0.0
+
+    agent = quick(Counter, [bipars.RewardTerm("late", late)])
+    with pytest.raises(TermError, match=r"'late' returned 'much' at step 4 \(environment 0\); return a single number"):
+        agent.learn(64)
+    with pytest.raises(TermError, match="info of environment 0 has no key 'sometimes'|info has no key 'sometimes'"):
+        quick(Counter, [bipars.RewardTerm.from_info("sometimes")])
+
+
+def test_a_nan_names_the_term_and_the_step():
+    def late(obs, action, next_obs, info):
+        return float("nan") if info["time"] == 3 else 0.0
+
+    agent = quick(Counter, [bipars.RewardTerm("late", late)])
+    with pytest.raises(BiparsError, match=r"term 'late' is nan at step 4 \(environment 0\)"):
+        agent.learn(64)
+    assert agent.num_timesteps == 0
+
+    def late_reward(obs, action, next_obs, info):
+        return float("nan") if info["time"] == 3 else 1.0
+
+    agent = quick(Counter, true_reward=late_reward)
+    with pytest.raises(BiparsError, match=r"the true reward is nan at step 4"):
+        agent.learn(64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"env": "Pendulum-v9"}, "unknown environment 'Pendulum-v9'. Did you mean.*Pendulum-v1"),
+        ({"env": "nowhere:Env-v0"}, "module before the colon cannot be imported"),
+        ({"env": 3}, "expected an id, a gymnasium.Env, or a function"),
+        ({"true_reward": "info:profit"}, "true reward is 'info:profit', but info has no key 'profit'"),
+        ({"true_reward": "profit"}, "reward is 'profit'; expected one of env"),
+        ({"true_reward": "env-minus-terms"}, "does not contain term 'noise'"),
+        ({"terms": ["harmful"]}, "'harmful' is written for cart-pole"),
+        ({"terms": ["random"]}, "observations have finite bounds"),
+        ({"vector": "threads"}, "unknown vector 'threads'"),
+        ({"method": "rcpo"}, r"'rcpo' constrains the torque: give it the one term 'torque', not \['noise'\]"),
+        ({"env": "CartPole-v1", "env_options": {"gravity": 3}}, "does not take the options.*gravity"),
+        ({"env": "cartpole", "true_reward": "info:x"}, "has its own true reward"),
+    ],
+)
+def test_bad_settings_are_named_before_any_training(settings, message):
+    with pytest.raises(BiparsError, match=message):
+        quick(**{"env": Counter} | settings)
+
+
+# Agents
+
+
+def test_an_id_an_instance_and_a_factory_are_the_same_environment():
+    term = bipars.RewardTerm("still", lambda obs, action, next_obs, info: -abs(action[0]))
+    made = [
+        quick("Pendulum-v1", [term]),
+        quick(gymnasium.make("Pendulum-v1"), [term]),
+        quick(lambda: gymnasium.make("Pendulum-v1"), [term]),
+    ]
+    rows = [agent.learn(512).metrics[-1] for agent in made]
+    np.testing.assert_equal(rows[1], rows[0])
+    np.testing.assert_equal(rows[2], rows[0])
+    assert np.isfinite(rows[0]["evaluation_return"])
+
+
+class NoSpec(Push):
+    pass
+
+
+def test_an_instance_without_a_spec_is_copied():
+    agent = quick(NoSpec(), [bipars.RewardTerm("t", lambda obs, action, next_obs, info: 0.0)]).learn(64)
+    assert agent.config.env == "NoSpec"
+    assert agent.metrics[-1]["episodes"] == 64
+
+
+def test_every_term_is_logged_raw_and_weighted_even_at_weight_zero():
+    term = bipars.RewardTerm("one", lambda obs, action, next_obs, info: 1.0)
+    row = quick(Counter, [term], method="ppo").learn(64).metrics[-1]
+    assert (row["term/one"], row["weighted_term/one"], row["weight/one"]) == (7.0, 0.0, 0.0)
+    row = quick(Counter, [term], method="ns").learn(64).metrics[-1]
+    assert (row["term/one"], row["weighted_term/one"], row["weight/one"]) == (7.0, 7.0, 1.0)
+
+
+def test_discrete_observations_and_many_discrete_actions():
+    class Grid(gymnasium.Env):
+        observation_space = spaces.Discrete(5)
+        action_space = spaces.MultiDiscrete([2, 3])
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return 2, {}
+
+        def step(self, action):
+            assert self.action_space.contains(action)
+            return 4, float(action.sum()), True, False, {}
+
+    agent = quick(Grid, [bipars.RewardTerm("first", lambda obs, action, next_obs, info: action[0])]).learn(64)
+    action, _ = agent.predict(2, deterministic=True)
+    assert Grid.action_space.contains(action)
+    actions, _ = agent.policy.predict(np.array([0, 1, 2, 3]))
+    assert actions.shape == (4, 2)
+    assert agent.weights(2, action).shape == (1,)
+    assert agent.weights(np.array([0, 1]), np.array([[0, 1], [1, 2]])).shape == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_helpful_and_a_harmful_term_at_once(optimised):
+    """One-step episodes whose reward is the action: the answer is known."""
+    terms = [
+        bipars.RewardTerm("repeats", lambda obs, action, next_obs, info: action[0]),
+        bipars.RewardTerm("punishes", lambda obs, action, next_obs, info: -2 * action[0]),
+    ]
+    agent = bipars.BiPaRS(Push, terms=terms, seed=1, ppo={"update_period": 1024, "gradient_steps": 40})
+    agent.learn(20_000)
+    row = agent.metrics[-1]
+    assert row["weight/punishes"] < row["weight/repeats"] - 0.2
+    assert row["evaluation_return"] > 0.5
+
+
+# Statistics
+
+
+def test_moments_are_those_of_all_batches_together():
+    rng = np.random.default_rng(0)
+    batches = [rng.normal(3, 2, (50, 2)), rng.normal(-1, 5, (7, 2)), rng.normal(0, 1, (200, 2))]
+    moments = Moments.fresh((2,))
+    for batch in batches:
+        moments = moments.update(jnp.asarray(batch))
+    together = np.concatenate(batches)
+    np.testing.assert_allclose(moments.mean, together.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(moments.var, together.var(0), rtol=1e-4)
+    np.testing.assert_allclose(
+        moments.normalise(jnp.asarray(together)), (together - together.mean(0)) / together.std(0), atol=1e-3
+    )
+
+
+def test_return_scale_by_hand():
+    # gamma 0.5: 1, 0.5 + 2 = 2.5, end; 3; and the next batch goes on with 3 * 0.5 + 1 = 2.5.
+    scale = ReturnScale.fresh(1).update(jnp.array([[1.0], [2.0], [3.0]]), jnp.array([[False], [True], [False]]), 0.5)
+    np.testing.assert_allclose(scale.moments.mean, np.mean([1, 2.5, 3]))
+    scale = scale.update(jnp.array([[1.0]]), jnp.array([[False]]), 0.5)
+    np.testing.assert_allclose(scale.running, [2.5])
+    np.testing.assert_allclose(scale.std, np.std([1, 2.5, 3, 2.5]), rtol=1e-5)
+
+
+def test_saved_statistics_come_back(tmp_path):
+    agent = quick("Pendulum-v1").learn(128)
+    moments = agent._state.scales.observations
+    assert float(moments.size) == 128
+    agent.save(tmp_path / "agent")
+    loaded = bipars.BiPaRS.load(tmp_path / "agent", env="Pendulum-v1")
+    np.testing.assert_array_equal(loaded._state.scales.observations.var, moments.var)
+    obs = gymnasium.make("Pendulum-v1").reset(seed=0)[0]
+    np.testing.assert_array_equal(agent.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
+    with pytest.raises(UsageError, match="trained on 'Pendulum-v1', not on 'CartPole-v1'"):
+        bipars.BiPaRS.load(tmp_path / "agent", env="CartPole-v1")
