@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
-import safetensors.numpy
 from gymnasium import Space
 from safetensors import SafetensorError, safe_open
 
@@ -22,6 +22,7 @@ from bipars.envs.base import Spaces
 from bipars.errors import CheckpointError, UsageError
 from bipars.lower.normalise import Moments
 from bipars.networks import to_numpy
+from bipars.runs.checkpoint import decode_tree, encode_tree
 from bipars.runs.files import write_atomically
 from bipars.shaping.terms import RewardTerm
 from bipars.shaping.true_reward import TrueReward
@@ -61,10 +62,6 @@ class LearnedWeightFunction:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """One file, to be read by `load`."""
-        import jax
-
-        leaves = jax.tree_util.tree_flatten_with_path((self._weights, self._moments))[0]
-        arrays = {jax.tree_util.keystr(where): np.ascontiguousarray(leaf) for where, leaf in leaves}
         about = {
             "format": FORMAT,
             "terms": json.dumps(self.terms),
@@ -74,15 +71,11 @@ class LearnedWeightFunction:
             "action_space": json.dumps(spaces.describe(self.action_space)),
         }
         path = Path(path)
-        write_atomically(path, safetensors.numpy.save(arrays, about))
+        write_atomically(path, encode_tree((self._weights, self._moments), about))
         return path
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "LearnedWeightFunction":
-        import jax
-
-        from bipars.runs.checkpoint import decode_tree
-
         try:
             with safe_open(str(path), "numpy") as file:
                 about = file.metadata() or {}
@@ -103,7 +96,7 @@ class LearnedWeightFunction:
         return LearnedWeightFunction(weights, moments, config, terms, observation_space, action_space)
 
 
-class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
     """An environment whose reward is the true reward plus every term times its learned, frozen weight.
 
     `info` reports the true reward, each term and each weight of the step.
@@ -117,7 +110,10 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         true_reward: TrueReward,
         term_params: Sequence[Any] = (),
     ) -> None:
-        super().__init__(env)
+        gymnasium.utils.RecordConstructorArgs.__init__(
+            self, weight_function=weight_function, terms=terms, true_reward=true_reward, term_params=term_params
+        )
+        gymnasium.Wrapper.__init__(self, env)
         for name in ("observation_space", "action_space"):
             expected, found = getattr(weight_function, name), getattr(env, name)
             if _sizes(expected) != _sizes(found):

@@ -20,7 +20,7 @@ from bipars.networks import MLP
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums
 from bipars.upper.base import Estimator, LowerStep, Theta
-from bipars.upper.credit import advantage_credit
+from bipars.upper.credit import advantage_credit, through_normaliser
 from bipars.upper.rcpo import Multiplier
 
 
@@ -234,6 +234,8 @@ class BiLevel:
             if self.estimator is not None and self.estimator.needs_credit:
                 discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
                 credit = advantage_credit(weights, obs, batch.action, terms, batch.done, discount, scale)
+                if self.config.upper.through_normaliser:
+                    credit = through_normaliser(credit, modified_advantage)
         if self.estimator is not None:
             true_advantage, target, _ = advantages(batch.reward, 1)
             targets.append(target)

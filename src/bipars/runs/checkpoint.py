@@ -33,11 +33,11 @@ class Manifest:
     format: int = FORMAT
 
 
-def encode_tree(tree: Any) -> bytes:
-    """A pytree of arrays; each is named by its path."""
+def encode_tree(tree: Any, about: dict[str, str] | None = None) -> bytes:
+    """A pytree of arrays, each named by its path, and a few words about it."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     arrays = {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
-    return safetensors.numpy.save(arrays)
+    return safetensors.numpy.save(arrays, about)
 
 
 def decode_tree(content: bytes, like: Tree, source: str) -> Tree:

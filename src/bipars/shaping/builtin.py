@@ -133,23 +133,24 @@ class CartPoleTerm(RewardTerm):
         return ()
 
 
-def reduces_angle(obs: Array, action: Array) -> Array:
+def reduces_angle(obs: Any, action: Any) -> Any:
     """Cart-pole: the force points to the side the pole leans to, which makes the angle smaller."""
-    force = action[0] if action.ndim else 2 * action - 1
+    force = action[0] if np.ndim(action) else 2 * action - 1
     return force * obs[2] > 0
 
 
-def beneficial(obs: Array, action: Array, next_obs: Array, info: Mapping[str, Any]) -> Array:
-    return jnp.where(reduces_angle(obs, action), 0.1, 0.0)
+def beneficial(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    return namespace(obs).where(reduces_angle(obs, action), 0.1, 0.0)
 
 
-def harmful(obs: Array, action: Array, next_obs: Array, info: Mapping[str, Any]) -> Array:
-    return jnp.where(reduces_angle(obs, action), -0.1, 0.0)
+def harmful(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    return namespace(obs).where(reduces_angle(obs, action), -0.1, 0.0)
 
 
-def half(obs: Array, action: Array, next_obs: Array, info: Mapping[str, Any]) -> Array:
+def half(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
     """Helpful when the pole leans right, harmful when it leans left."""
-    return jnp.where(reduces_angle(obs, action), 0.1 * jnp.sign(obs[2]), 0.0)
+    xp = namespace(obs)
+    return xp.where(reduces_angle(obs, action), 0.1 * xp.sign(obs[2]), 0.0)
 
 
 TERMS: dict[str, Callable[..., RewardTerm]] = {

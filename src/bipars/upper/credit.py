@@ -53,3 +53,11 @@ def advantage_credit(
     last = jnp.zeros((envs, count_parameters(weights)), terms.dtype)
     credit = jax.lax.scan(back_one_block, last, blocks, reverse=True)[1]
     return credit.reshape(time, envs, -1)
+
+
+def through_normaliser(
+    credit: Float[Array, "time env phi"], advantage: Float[Array, "time env"]
+) -> Float[Array, "time env phi"]:
+    """Derivative of (A - mean A) / std A, given that of A / std: phi gains nothing by shifting or scaling A~."""
+    correlation = jnp.mean(advantage[..., None] * credit, axis=(0, 1))
+    return credit - jnp.mean(credit, axis=(0, 1)) - advantage[..., None] * correlation
