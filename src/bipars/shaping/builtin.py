@@ -1,8 +1,11 @@
 """Reward terms that come with the library: the paper's, and keys of `info`. On the command line, `name:argument`."""
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -161,6 +164,7 @@ TERMS: dict[str, Callable[..., RewardTerm]] = {
     "noise": lambda: NoiseTerm(),
     "torque": lambda w: TorqueTerm(f"torque:{w}", w=float(w)) if w else TorqueTerm(),
     "info": lambda key: _info_term(key),
+    "import": lambda path: _imported_term(path),
 }
 
 
@@ -168,6 +172,26 @@ def _info_term(key: str) -> RewardTerm:
     if not key:
         raise ValueError("write the key after the colon, as in info:reward_ctrl")
     return InfoTerm(f"info:{key}", key=key)
+
+
+def _imported_term(path: str) -> RewardTerm:
+    """A function of (obs, action, next_obs, info) by its place in a module, as in import:my_terms.upright."""
+    module, _, function = path.rpartition(".")
+    if not module:
+        raise ValueError("write module.function after the colon, as in import:my_terms.upright")
+    try:
+        fn = getattr(_import_from_here(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+    return RewardTerm(f"import:{path}", fn, vectorised=getattr(fn, "vectorised", False))
+
+
+def _import_from_here(module: str) -> Any:
+    """Also from the working directory, as `python -m` does and an installed command does not."""
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    return import_module(module)
 
 
 def make_term(spec: str) -> RewardTerm:
