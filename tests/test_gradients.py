@@ -14,8 +14,9 @@ from bipars.networks import ravel
 from bipars.program import build, complete
 from bipars.shaping.weights import make_weights
 from bipars.upper.base import LowerStep
+from bipars.upper.credit import through_normaliser
 from bipars.upper.em import ExplicitMapping
-from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product
+from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, outer_product
 from bipars.upper.mgl import MetaGradient
 from problems import CLIP, assert_same, make_problem
 
@@ -208,3 +209,45 @@ def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizo
     values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
     true = gae(batch.reward, *values, batch.terminated, batch.done, 0.97, 0.9)[0]
     assert_same(samples.true_advantage, ((true - true.mean()) / true.std()).reshape(-1), 1e-6)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_credit_through_the_normaliser_is_the_derivative_of_the_normalised_advantage(continuous):
+    """Nothing is held: mean and standard deviation move with phi, too."""
+    problem = make_problem(continuous, 2, "state")
+    shape = problem.done.shape
+    advantage = problem.modified_advantage(problem.weights).reshape(shape)
+    credit = problem.samples().credit.reshape(*shape, -1)
+    slopes = jax.jacrev(lambda w: problem.modified_advantage(w, stop=lambda x: x))(problem.weights)
+    expected = jnp.concatenate([leaf.reshape(advantage.size, -1) for leaf in jax.tree.leaves(slopes)], axis=-1)
+    assert_same(through_normaliser(credit, advantage).reshape(advantage.size, -1), expected, 1e-6)
+
+
+@pytest.mark.parametrize("penalty", [1.0, 0.4])
+def test_noise_penalty_climbs_the_alignment_with_the_direction_of_the_step(penalty):
+    """At 1, the derivative of <v, g~> / |g~|; below, of <v, g~> / |g~|^penalty. Both times |g~|^penalty."""
+    problem = make_problem(True, 2, "state-action")
+    samples = problem.samples()
+    step = LowerStep(problem.policy, samples)
+    v = jax.grad(surrogate)(problem.policy, samples, samples.true_advantage, CLIP)
+
+    def alignment(weights):
+        g = ravel(jax.grad(surrogate)(problem.policy, samples, problem.modified_advantage(weights), CLIP))
+        return ravel(v) @ g / jnp.linalg.norm(g) ** penalty
+
+    length = jnp.linalg.norm(ravel(jax.grad(surrogate)(problem.policy, samples, samples.modified_advantage, CLIP)))
+    found, _ = MetaGradient(CLIP, penalty).update((), step, problem.policy, problem.weights, samples)
+    expected = jax.tree.map(lambda x: x * length**penalty, jax.grad(alignment)(problem.weights))
+    assert_same(found, expected)
+    estimator = IncrementalMetaGradient(CLIP, ALPHA, "none", penalty)
+    imgl, _ = estimator.update(
+        estimator.init(problem.policy, problem.weights), step, problem.policy, problem.weights, samples
+    )
+    assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, expected))
+
+
+def test_outer_product_from_either_side():
+    for n, m in ((5, 40), (40, 5)):
+        g, h = jax.random.normal(jax.random.key(n), (20, n)), jax.random.normal(jax.random.key(m), (n, m))
+        factor = jax.random.normal(jax.random.key(0), (20,))
+        assert_same(outer_product(g, factor, h), jnp.einsum("i,in,ik,km->nm", factor, g, g, h))

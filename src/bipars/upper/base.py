@@ -6,6 +6,7 @@ An estimator knows nothing of the loop that calls it, and the loop nothing of th
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import optax
 from jaxtyping import Array, Float
 
 from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
@@ -51,6 +52,17 @@ def true_gradient(policy: Policy, samples: Samples, clip: float) -> Any:
     return jax.grad(surrogate)(policy, samples, samples.true_advantage, clip)
 
 
+def penalise_noise(v: Theta, step: LowerStep, clip: float, penalty: float) -> Theta:
+    """v - kappa g~, with g~ the lower level's own gradient and kappa = penalty * <v, g~> / |g~|^2.
+
+    At penalty 1 what remains of v stands at right angles to g~: phi then climbs <v, g~> / |g~|, the alignment of v with
+    the *direction* of g~. A term that only makes g~ longer, or noisier, is no gain any more.
+    """
+    g = jax.grad(surrogate)(step.policy, step.samples, step.samples.modified_advantage, clip)
+    kappa = penalty * optax.tree.vdot(v, g) / (optax.tree.vdot(g, g) + 1e-12)
+    return jax.tree.map(lambda a, b: a - kappa * b, v, g)
+
+
 def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightFunction:
     """A flat gradient in the shape of the weight function's parameters."""
     leaves, structure = jax.tree.flatten(weights)
@@ -61,4 +73,4 @@ def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightF
     return jax.tree.unflatten(structure, parts)
 
 
-__all__ = ["Estimator", "LowerStep", "Theta", "ravel", "true_gradient", "unravel_like"]
+__all__ = ["Estimator", "LowerStep", "Theta", "penalise_noise", "ravel", "true_gradient", "unravel_like"]

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from bipars.lower.ppo import Samples, surrogate, unclipped
 from bipars.networks import count_parameters
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, ravel, true_gradient, unravel_like
+from bipars.upper.base import LowerStep, Theta, penalise_noise, ravel, true_gradient, unravel_like
 
 SecondOrder = Literal["exact", "opg", "none"]
 
@@ -49,12 +49,24 @@ def exact_hessian_product(
     return jax.lax.map(product, h.T).T
 
 
+def outer_product(
+    g: Float[Array, "sample theta"], factor: Float[Array, " sample"], h: Float[Array, "theta phi"]
+) -> Float[Array, "theta phi"]:
+    """(sum_i factor_i g_i g_i^T) h, without the n x n matrix where that is the larger way."""
+    samples, n = g.shape
+    weighted = factor[:, None] * g
+    if n * (samples + h.shape[1]) < 2 * samples * h.shape[1]:
+        return (g.T @ weighted) @ h
+    return g.T @ (weighted @ h)
+
+
 @dataclass(frozen=True)
 class IncrementalMetaGradient:
     clip: float
     learning_rate: float
     """alpha of the lower level; unlike MGL's, h is not free of scale."""
     second_order: SecondOrder
+    noise_penalty: float = 0.0
     needs_credit: bool = True
 
     def init(self, policy: Theta, weights: WeightFunction) -> Float[Array, "theta phi"]:
@@ -71,7 +83,7 @@ class IncrementalMetaGradient:
         if self.second_order == "exact":
             change += exact_hessian_product(step.policy, samples, self.clip, h)
         elif self.second_order == "opg":
-            change -= (g.T @ ((factor * samples.modified_advantage)[:, None] * g)) @ h
+            change -= outer_product(g, factor * samples.modified_advantage, h)
         return h + self.learning_rate * change
 
     def update(
@@ -83,5 +95,7 @@ class IncrementalMetaGradient:
         samples: Samples,
     ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
         h = self.follow(h, step)
-        v = ravel(true_gradient(policy, samples, self.clip))
-        return unravel_like(weights, v @ h), h
+        v = true_gradient(policy, samples, self.clip)
+        if self.noise_penalty:
+            v = penalise_noise(v, step, self.clip, self.noise_penalty)
+        return unravel_like(weights, ravel(v) @ h), h

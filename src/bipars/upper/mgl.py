@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import optax
 from jaxtyping import Array, Float
 
-from bipars.lower.ppo import Samples, probability_ratio, surrogate, unclipped
+from bipars.lower.ppo import Samples, probability_ratio, unclipped
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, true_gradient, unravel_like
+from bipars.upper.base import LowerStep, Theta, penalise_noise, true_gradient, unravel_like
 
 
 def pull_back(v: Theta, step: LowerStep, clip: float) -> Float[Array, " phi"]:
@@ -34,17 +33,10 @@ class MetaGradient:
     def init(self, policy: Theta, weights: WeightFunction) -> tuple[()]:
         return ()
 
-    def penalise_noise(self, v: Theta, step: LowerStep) -> Theta:
-        """v - kappa g~: at kappa = <v, g~> / |g~|^2, phi turns g~ towards v and gains nothing by making it longer."""
-        samples = step.samples
-        g = jax.grad(surrogate)(step.policy, samples, samples.modified_advantage, self.clip)
-        kappa = self.noise_penalty * optax.tree.vdot(v, g) / (optax.tree.vdot(g, g) + 1e-12)
-        return jax.tree.map(lambda a, b: a - kappa * b, v, g)
-
     def update(
         self, h: Any, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
     ) -> tuple[WeightFunction, Any]:
         v = true_gradient(policy, samples, self.clip)
         if self.noise_penalty:
-            v = self.penalise_noise(v, step)
+            v = penalise_noise(v, step, self.clip, self.noise_penalty)
         return unravel_like(weights, pull_back(v, step, self.clip)), h
