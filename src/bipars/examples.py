@@ -1,4 +1,4 @@
-"""Reward terms for environments that nobody here wrote, one that helps and one that harms each.
+"""Reward terms for environments that nobody here wrote: one that helps and one that harms each, as people write them.
 
 On the command line: `bipars train --env Pendulum-v1 --term import:bipars.examples.pendulum_upright ...`
 """
@@ -14,26 +14,31 @@ def pendulum_upright(obs: Any, action: Any, next_obs: Any, info: Mapping[str, An
     return 5.0 * next_obs[..., 0]
 
 
-def pendulum_hanging(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
-    """Harms: highest where it hangs."""
-    return -10.0 * next_obs[..., 0]
+def pendulum_calm(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    """Harms: "move slowly". Without speed the pendulum never swings up."""
+    return -5.0 * np.abs(next_obs[..., 2])
 
 
 def mountain_car_speed(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
     """Helps: the car must swing to get up the hill."""
-    return 10.0 * np.abs(next_obs[..., 1])
+    return 20.0 * np.abs(next_obs[..., 1])
 
 
-def mountain_car_rest(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
-    """Harms: a car at rest stays in the valley."""
-    return -20.0 * np.abs(next_obs[..., 1])
+def mountain_car_centre(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    """Harms: "stay in the middle". The middle is the bottom of the valley."""
+    return -2.0 * np.abs(next_obs[..., 0] + 0.5)
 
 
 def cartpole_upright(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
-    """Helps: little angle."""
-    return -5.0 * np.abs(next_obs[..., 2])
+    """Helps: a small angle."""
+    return 1.0 - np.abs(next_obs[..., 2]) / 0.21
 
 
-def cartpole_leaning(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
-    """Harms: much angle, worth more than a step of life."""
-    return 20.0 * np.abs(next_obs[..., 2])
+def cartpole_hurry(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    """Harms: "be quick". A cost of every step, larger than what the step earns, makes an early fall pay."""
+    return np.full(np.shape(next_obs)[:-1], -3.0)[()]
+
+
+for _term in list(globals().values()):
+    if callable(_term) and getattr(_term, "__module__", "") == __name__:
+        _term.vectorised = True

@@ -3,15 +3,13 @@
 Each measurement is a process of its own on one core, so that none warms the caches of another.
 """
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from importlib.util import find_spec
 
-from bipars.runtime import HUGE_PAGES, keep_freed_memory, use_one_core
+from bipars.bench.child import run_child, serve
+from bipars.runtime import keep_freed_memory, use_one_core
 
 METHODS = (
     ("ppo", "ppo", "opg"),
@@ -115,14 +113,8 @@ def run_bench(updates: int) -> int:
 
 
 def _child(arguments: list[str], cache: str | None) -> dict[str, float]:
-    environment = os.environ | HUGE_PAGES | ({"BIPARS_CACHE": cache} if cache else {})
-    command = [sys.executable, "-m", "bipars.bench.cartpole", *arguments]
-    result = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
-    return json.loads(result.stdout.splitlines()[-1])
+    return run_child("bipars.bench.cartpole", arguments, os.environ | ({"BIPARS_CACHE": cache} if cache else {}))
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "peer":
-        print(json.dumps(measure_peer()))
-    else:
-        print(json.dumps(measure(int(sys.argv[2]), sys.argv[3], sys.argv[4])))
+    serve(lambda name, *rest: measure_peer() if name == "peer" else measure(int(rest[0]), rest[1], rest[2]))

@@ -1,0 +1,153 @@
+"""`bipars bench mujoco`: what training costs beside stepping the environments, and both beside our peers.
+
+Each measurement is a process of its own, one after the other. Rates are steps per second without evaluation.
+"""
+
+import os
+import time
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from bipars.bench.child import run_child, serve
+from bipars.errors import UsageError
+from bipars.runtime import keep_freed_memory, use_one_core
+
+TASKS = ("Hopper-v5", "HalfCheetah-v5", "Humanoid-v5")
+NUM_ENVS = 20
+REPEATS = 3
+
+
+def _actions(env: Any, count: int) -> np.ndarray:
+    """As the untrained policy draws them."""
+    rng = np.random.default_rng(0)
+    low, high = env.action_space.low, env.action_space.high
+    return np.clip(rng.normal(0, 0.6, (count, NUM_ENVS, low.size)) * high, low, high).astype(np.float32)
+
+
+def measure_fast(task: str, steps: int, threads: int) -> float:
+    """Our batches of environments, nothing else."""
+    if threads == 1:
+        use_one_core(0)
+    from bipars.envs.mujoco import MujocoEnvironment
+
+    env = MujocoEnvironment(task, NUM_ENVS, threads)
+    return _rate(env, lambda action: env.step(action), lambda: env.reset(0), steps)
+
+
+def measure_gymnasium(task: str, steps: int) -> float:
+    """Gymnasium's SyncVectorEnv."""
+    import gymnasium
+
+    env = gymnasium.make_vec(task, NUM_ENVS, vectorization_mode="sync")
+    env.action_space = env.single_action_space
+    return _rate(env, lambda action: env.step(action), lambda: env.reset(seed=0), steps)
+
+
+def _rate(env: Any, step: Any, reset: Any, steps: int) -> float:
+    reset()
+    rounds = max(1, steps // NUM_ENVS)
+    actions = _actions(env, rounds)
+    best = 0.0
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        for action in actions:
+            step(action)
+        best = max(best, rounds * NUM_ENVS / (time.perf_counter() - began))
+    return best
+
+
+def measure_training(task: str, method: str, updates: int) -> float:
+    """Whole updates of 20,000 steps: acting, stepping and learning, on one core."""
+    use_one_core(0)
+    keep_freed_memory()
+    import jax
+
+    from bipars.config import Config
+    from bipars.program import build, complete
+
+    settings = {"env": task, "method": method, "terms": ["torque"], "evaluation_every": 1_000_000}
+    config = Config.from_dict(settings)
+    program = build(complete(config))
+    state, _ = program.iterate(program.init(0), 0)
+    seconds = []
+    for _ in range(updates):
+        began = time.perf_counter()
+        state, signals = program.iterate(state, 0)
+        jax.block_until_ready((state.learner, signals))
+        seconds.append(time.perf_counter() - began)
+    return config.ppo.update_period / float(np.min(seconds))
+
+
+def measure_peer(task: str, steps: int) -> float:
+    """Stable-Baselines3's PPO: same environments, networks, batch and number of gradient steps, on one core."""
+    use_one_core(0)
+    import stable_baselines3
+    import torch
+    from stable_baselines3.common.env_util import make_vec_env
+
+    torch.set_num_threads(1)
+    model = stable_baselines3.PPO(
+        "MlpPolicy",
+        make_vec_env(task, n_envs=NUM_ENVS),
+        n_steps=1000,
+        batch_size=800,
+        n_epochs=2,  # 50 gradient steps as ours, of 800 samples (which divide the batch) instead of 1024
+        gamma=0.999,
+        clip_range=0.2,
+        learning_rate=1e-4,
+        max_grad_norm=1.0,
+        policy_kwargs={"net_arch": [64, 64, 64], "activation_fn": torch.nn.ReLU},
+        device="cpu",
+    )
+    began = time.perf_counter()
+    model.learn(steps)
+    return steps / (time.perf_counter() - began)
+
+
+def run_bench(updates: int) -> int:
+    """Prints the table; the peer's column only where it is installed."""
+    if find_spec("mujoco") is None:
+        raise UsageError("bench mujoco needs MuJoCo: pip install 'bipars[mujoco]'")
+    steps = 20_000
+    print(
+        f"{NUM_ENVS} environments; training on one core, {updates} updates of 20,000 steps after the first; best rates\n"
+    )
+    for task in TASKS:
+        fast = _child("fast", task, steps, 1)
+        rows = [("environments alone, one core", fast, "")]
+        two, sync = _child("fast", task, steps, 2), _child("gymnasium", task, steps)
+        rows += [
+            ("environments alone, two threads", two, ""),
+            ("Gymnasium's SyncVectorEnv", sync, f"ours {two / sync:.2f} times that (bound 1.5)"),
+        ]
+        ppo, mgl = _child("training", task, "ppo", updates), _child("training", task, "mgl", updates)
+        rows += [
+            ("training, ppo", ppo, f"{ppo / fast:.0%} of the environments alone (bound 80 %)"),
+            ("training, mgl", mgl, f"{ppo / mgl:.2f} times ppo's time (bound 1.3)"),
+        ]
+        if find_spec("stable_baselines3") is not None:
+            peer = _child("peer", task, steps)
+            rows.append(("Stable-Baselines3's PPO", peer, f"ours {ppo / peer:.2f} times that (bound 2)"))
+        print(task)
+        for name, rate, remark in rows:
+            print(f"  {name:34}{rate:9,.0f} steps/s   {remark}".rstrip(), flush=True)
+    if find_spec("stable_baselines3") is None:
+        print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")
+    return 0
+
+
+def _child(*arguments: Any) -> float:
+    return run_child("bipars.bench.mujoco", [str(argument) for argument in arguments], dict(os.environ))["rate"]
+
+
+MEASUREMENTS = {
+    "fast": lambda task, steps, threads: measure_fast(task, int(steps), int(threads)),
+    "gymnasium": lambda task, steps: measure_gymnasium(task, int(steps)),
+    "training": lambda task, method, updates: measure_training(task, method, int(updates)),
+    "peer": lambda task, steps: measure_peer(task, int(steps)),
+}
+
+if __name__ == "__main__":
+    serve(lambda name, *arguments: {"rate": MEASUREMENTS[name](*arguments)})
