@@ -176,8 +176,50 @@ def test_bad_arguments_are_named_before_any_work(arguments, message):
         ({"clip": 0.0}, "ppo.clip is 0.0; expected a positive number"),
         ({"gamma": 1.5}, r"ppo.gamma is 1.5; expected a number in \[0, 1\]"),
         ({"update_period": 1001}, r"ppo.update_period is 1001; expected a multiple of ppo.num_envs \(20\)"),
+        ({"gamma": float("nan")}, "ppo.gamma is nan; expected a number"),
+        ({"clip": "wide"}, "ppo.clip is 'wide'; expected a number"),
+        ({"gradient_steps": 1.5}, "ppo.gradient_steps is 1.5; expected a whole number"),
+        ({"policy_hidden": 64}, "ppo.policy_hidden is 64; expected a list, each a whole number"),
+        ({"activation": 3}, "ppo.activation is 3; expected one of relu, tanh"),
     ],
 )
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(UsageError, match=message):
         PPOConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bipars.Config(seed=1.5), "seed is 1.5; expected a whole number"),
+        (lambda: bipars.Config(seed=True), "seed is True; expected a whole number"),
+        (lambda: bipars.Config(terms="harmful"), "terms is 'harmful'; expected a list, each text"),
+        (lambda: bipars.Config(ppo=3), "ppo is 3; expected PPOConfig"),
+        (lambda: bipars.Config(env_options={"force": float("nan")}), "env_options are .*nan.*expected finite numbers"),
+        (lambda: bipars.Config(env_options={"force": {1}}), "env_options are"),
+        (lambda: WeightConfig(low=float("nan")), "weights.low is nan; expected a number or none"),
+        (lambda: WeightConfig(low=float("inf")), "weights.low is inf; expected a finite number or none"),
+        (lambda: bipars.UpperConfig(noise_penalty=float("inf")), "upper.noise_penalty is inf"),
+        (lambda: bipars.Config.from_dict([]), r"config is \[\]; expected settings by name"),
+        (lambda: bipars.Config.from_dict({"ppo": 3}), "config.ppo is 3; expected settings by name"),
+    ],
+)
+def test_values_that_could_not_be_saved_are_refused(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_numpy_numbers_become_pythons_and_infinite_means_no_bound():
+    config = bipars.Config(
+        seed=np.int64(3),
+        env_options={"force": np.float32(2.5), "sizes": (1, 2)},
+        ppo=PPOConfig(
+            clip=np.float32(0.25), policy_hidden=[np.int32(4)], max_grad_norm=np.inf, relative_value_loss=np.True_
+        ),
+        weights=WeightConfig(low=-np.inf, high=np.inf, initial=jnp.float32(0.5), max_grad_norm=float("inf")),
+    )
+    assert bipars.Config.from_dict(config.to_dict()) == config
+    assert [type(x) for x in (config.seed, config.ppo.clip, config.ppo.policy_hidden[0])] == [int, float, int]
+    assert config.ppo.relative_value_loss is True
+    assert (config.weights.low, config.weights.high, config.weights.max_grad_norm) == (None, None, None)
+    assert config.ppo.max_grad_norm is None

@@ -74,7 +74,7 @@ class BiPaRS:
         objects = _objects(env, settings["env"], terms, true_reward)
         config = complete(Config.from_dict(settings), objects)
         program = build(config, objects)
-        self._set_up(config, objects, program, program.init(seed), 0)
+        self._set_up(config, objects, program, program.init(config.seed), 0)
 
     def _set_up(self, config: Config, objects: Objects, program: Program, state: TrainState, rounds: int) -> None:
         self.config, self._objects, self._program, self._state, self._rounds = config, objects, program, state, rounds

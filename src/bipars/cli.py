@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
 from bipars.runtime import cores
 
@@ -286,13 +286,14 @@ def write_results(runs: "list[Any]", root: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     follow_environment(sys.argv[1:] if arguments is None else arguments)
-    command: Any = tyro.cli(
-        Command,
-        prog="bipars",
-        description="Learn how much each hand-written reward term should count, and where.",
-        args=arguments,
-        config=(tyro.conf.FlagConversionOff,),
-    )
+    with unchecked():  # `Config` checks all of it, and its message is ours
+        command: Any = tyro.cli(
+            Command,
+            prog="bipars",
+            description="Learn how much each hand-written reward term should count, and where.",
+            args=arguments,
+            config=(tyro.conf.FlagConversionOff,),
+        )
     try:
         return command.run()
     except BiparsError as error:
