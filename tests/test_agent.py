@@ -1,11 +1,20 @@
+import os
+import threading
+
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bipars
+from bipars.cli import main
 from bipars.config import PPOConfig, WeightConfig
+from bipars.envs.spaces import policy_action
 from bipars.errors import BiparsError, UsageError
 from bipars.program import complete
+from bipars.reuse import with_weights_from
+from bipars.runs.directory import RunDirectory
+from bipars.runs.execute import execute
 
 QUICK = PPOConfig(update_period=2_000, num_envs=10, gradient_steps=5, batch_size=128)
 
@@ -73,6 +82,121 @@ def test_a_built_in_term_with_an_argument_is_saved_with_it(tmp_path):
     np.testing.assert_array_equal(agent.weights(np.ones(4), 1), loaded.weights(np.ones(4), 1))
 
 
+def quick(terms=("harmful",), **settings):
+    return bipars.BiPaRS("cartpole", terms=terms, method="mgl", ppo=QUICK, **settings)
+
+
+def test_saving_again_replaces_what_was_saved(tmp_path):
+    longer, shorter = quick().learn(4_000), quick().learn(2_000)
+    longer.save(tmp_path / "agent")
+    shorter.save(tmp_path / "agent")
+    assert bipars.BiPaRS.load(tmp_path / "agent").num_timesteps == 2_000
+    assert len(list((tmp_path / "agent" / "checkpoints").iterdir())) == 2
+    with pytest.raises(BiparsError, match="holds an agent with other settings .seed: 0 there, 1 now") as refused:
+        quick(seed=1).save(tmp_path / "agent")
+    assert "--out" not in str(refused.value)
+
+
+@pytest.mark.parametrize("crash_at", [".safetensors", "agent.json"])
+def test_a_save_that_crashes_leaves_the_one_before_it(tmp_path, monkeypatch, crash_at):
+    agent = quick().learn(2_000)
+    agent.save(tmp_path / "agent")
+    agent.learn(2_000)
+    replace = os.replace
+
+    def crash(source, target):
+        if str(target).endswith(crash_at):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        agent.save(tmp_path / "agent")
+    assert bipars.BiPaRS.load(tmp_path / "agent").num_timesteps == 2_000
+
+
+def test_a_saved_agent_and_a_run_do_not_replace_each_other(tmp_path, capfd):
+    agent = quick()
+    run = RunDirectory.create(tmp_path / "run", agent.config)
+    with pytest.raises(BiparsError, match="run is a training run, .* Save to another directory"):
+        agent.save(run.path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(BiparsError, match="full exists and is not a run of bipars. Save to another directory"):
+        agent.save(tmp_path / "full")
+    agent.save(tmp_path / "agent")
+    with pytest.raises(BiparsError, match="agent is a saved agent. Choose another --out"):
+        RunDirectory.create(tmp_path / "agent", agent.config)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "agent").rglob("*")}
+    assert main(["resume", str(tmp_path / "agent")]) == 2
+    assert "is a saved agent, not a training run. Go on with it in Python: " in capfd.readouterr().err
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "agent").rglob("*")}
+    with pytest.raises(BiparsError, match="is a saved agent, not a training run"):
+        execute(RunDirectory(tmp_path / "agent"), lambda: False)
+    with pytest.raises(UsageError, match="is a saved agent; weights are reused from a finished run"):
+        with_weights_from(agent.config, tmp_path / "agent", 0)
+
+
+def test_load_wants_the_same_python_objects_again(tmp_path):
+    mine = bipars.RewardTerm("harmful", upright)
+    quick([mine]).save(tmp_path / "mine")
+    for terms in (None, ["harmful"]):
+        with pytest.raises(UsageError, match=r"terms of your own, \['harmful'\]; pass them again"):
+            bipars.BiPaRS.load(tmp_path / "mine", terms=terms)
+    loaded = bipars.BiPaRS.load(tmp_path / "mine", terms=mine)
+    assert loaded.terms == (mine,)
+    loaded.save(tmp_path / "again")
+    with pytest.raises(UsageError, match="terms of your own"):
+        bipars.BiPaRS.load(tmp_path / "again")
+
+    quick().save(tmp_path / "built-in")
+    with pytest.raises(UsageError, match=r"trained with the built-in terms \['harmful'\]"):
+        bipars.BiPaRS.load(tmp_path / "built-in", terms=[mine])
+
+
+def test_load_wants_the_same_environment_again(tmp_path):
+    env = gymnasium.make("CartPole-v1")
+    bipars.BiPaRS(env, method="ppo", ppo={"update_period": 64}).save(tmp_path / "agent")
+    for name in (None, "CartPole-v1"):
+        with pytest.raises(UsageError, match="environment of your own, 'CartPole-v1'; pass it: env="):
+            bipars.BiPaRS.load(tmp_path / "agent", env=name)
+    assert bipars.BiPaRS.load(tmp_path / "agent", env=env).num_timesteps == 0
+
+
+def test_terms_may_stand_alone_and_functions_need_a_name():
+    assert bipars.BiPaRS("cartpole", terms=None, method="ppo", ppo=QUICK).terms == ()
+    assert [term.name for term in quick("harmful").terms] == ["harmful"]
+    assert [term.name for term in quick(bipars.RewardTerm("upright", upright)).terms] == ["upright"]
+    for terms in (upright, [upright]):
+        with pytest.raises(UsageError, match=r"give the function a name: RewardTerm\('upright', upright\)"):
+            quick(terms)
+    with pytest.raises(UsageError, match="terms holds 3; expected RewardTerm objects"):
+        quick(3)
+
+
+@pytest.mark.parametrize("steps", [float("inf"), float("nan"), 1.5, 0, -1, "many", None])
+def test_learn_takes_whole_numbers_of_steps(agent, steps):
+    with pytest.raises(UsageError, match=r"total_timesteps is .*; expected a whole number of at least 1"):
+        agent.learn(steps)
+
+
+def test_learn_takes_whole_floats_also_outside_the_main_thread():
+    agent = quick()
+    thread = threading.Thread(target=agent.learn, args=(2e3,))
+    thread.start()
+    thread.join()
+    assert agent.num_timesteps == 2_000
+
+
+def test_weights_refuse_an_action_that_does_not_exist():
+    agent = quick()
+    for action in (2, -1, 0.5):
+        with pytest.raises(UsageError, match=f"action is .*{action}.*, which is outside the action space Discrete"):
+            agent.weights(np.zeros(4), action)
+    with pytest.raises(UsageError, match="outside the action space"):
+        policy_action(gymnasium.spaces.MultiDiscrete([2, 3]), np.array([1, 3]))
+
+
 def test_load_says_which_terms_it_misses(agent, tmp_path):
     agent.save(tmp_path / "agent")
     with pytest.raises(BiparsError, match="upright"):
@@ -120,8 +244,9 @@ def test_every_method_moves_the_weights(method, env, sampling):
 def test_a_round_that_meets_a_nan_is_discarded():
     fragile = bipars.RewardTerm("fragile", lambda obs, *_: jnp.where(abs(obs[0]) > 0.25, jnp.nan, 0.1))
     agent = bipars.BiPaRS("cartpole", terms=[fragile], method="mgl", ppo=QUICK)
-    with pytest.raises(BiparsError, match="term 'fragile' is nan at step"):
+    with pytest.raises(BiparsError, match="term 'fragile' is nan at step") as failure:
         agent.learn(200_000)
+    assert "checkpoint" not in str(failure.value)
     assert np.isfinite(agent.weights(np.zeros(4), 0)).all()
     assert agent.num_timesteps == 2_000 * len(agent.metrics)
     assert agent.predict(np.zeros(4))[0] in (0, 1)
@@ -156,6 +281,7 @@ def test_same_seed_same_result_other_seed_other_result():
         ({"env": "pendulum"}, "unknown environment 'pendulum'"),
         ({"terms": ["upside"]}, "unknown term 'upside'"),
         ({"method": "sac"}, "unknown method 'sac'.*Known: em, imgl, mgl, ns, ppo, rcpo, single"),
+        ({"method": None}, "unknown method 'None'.*Known: em"),
         ({"terms": []}, "give at least one term"),
         ({"seed": -1}, "seed is -1"),
         ({"method": "em", "weight_function": WeightConfig(form="state-action")}, "state-action' does not have that"),
@@ -176,8 +302,50 @@ def test_bad_arguments_are_named_before_any_work(arguments, message):
         ({"clip": 0.0}, "ppo.clip is 0.0; expected a positive number"),
         ({"gamma": 1.5}, r"ppo.gamma is 1.5; expected a number in \[0, 1\]"),
         ({"update_period": 1001}, r"ppo.update_period is 1001; expected a multiple of ppo.num_envs \(20\)"),
+        ({"gamma": float("nan")}, "ppo.gamma is nan; expected a number"),
+        ({"clip": "wide"}, "ppo.clip is 'wide'; expected a number"),
+        ({"gradient_steps": 1.5}, "ppo.gradient_steps is 1.5; expected a whole number"),
+        ({"policy_hidden": 64}, "ppo.policy_hidden is 64; expected a list, each a whole number"),
+        ({"activation": 3}, "ppo.activation is 3; expected one of relu, tanh"),
     ],
 )
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(UsageError, match=message):
         PPOConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bipars.Config(seed=1.5), "seed is 1.5; expected a whole number"),
+        (lambda: bipars.Config(seed=True), "seed is True; expected a whole number"),
+        (lambda: bipars.Config(terms="harmful"), "terms is 'harmful'; expected a list, each text"),
+        (lambda: bipars.Config(ppo=3), "ppo is 3; expected PPOConfig"),
+        (lambda: bipars.Config(env_options={"force": float("nan")}), "env_options are .*nan.*expected finite numbers"),
+        (lambda: bipars.Config(env_options={"force": {1}}), "env_options are"),
+        (lambda: WeightConfig(low=float("nan")), "weights.low is nan; expected a number or none"),
+        (lambda: WeightConfig(low=float("inf")), "weights.low is inf; expected a finite number or none"),
+        (lambda: bipars.UpperConfig(noise_penalty=float("inf")), "upper.noise_penalty is inf"),
+        (lambda: bipars.Config.from_dict([]), r"config is \[\]; expected settings by name"),
+        (lambda: bipars.Config.from_dict({"ppo": 3}), "config.ppo is 3; expected settings by name"),
+    ],
+)
+def test_values_that_could_not_be_saved_are_refused(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_numpy_numbers_become_pythons_and_infinite_means_no_bound():
+    config = bipars.Config(
+        seed=np.int64(3),
+        env_options={"force": np.float32(2.5), "sizes": (1, 2)},
+        ppo=PPOConfig(
+            clip=np.float32(0.25), policy_hidden=[np.int32(4)], max_grad_norm=np.inf, relative_value_loss=np.True_
+        ),
+        weights=WeightConfig(low=-np.inf, high=np.inf, initial=jnp.float32(0.5), max_grad_norm=float("inf")),
+    )
+    assert bipars.Config.from_dict(config.to_dict()) == config
+    assert [type(x) for x in (config.seed, config.ppo.clip, config.ppo.policy_hidden[0])] == [int, float, int]
+    assert config.ppo.relative_value_loss is True
+    assert (config.weights.low, config.weights.high, config.weights.max_grad_norm) == (None, None, None)
+    assert config.ppo.max_grad_norm is None

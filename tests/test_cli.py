@@ -65,9 +65,13 @@ def test_learned_weights_are_reused_seed_by_seed(tmp_path, capfd):
         (["--seeds", "3-1"], "runs backwards"),
         (["--env-option", "force"], "expected name=value"),
         (["--env-option", "mass=2"], "does not take the options"),
-        (["--ppo.clip", "-1"], "ppo.clip is -1.0"),
+        (["--ppo.clip", "-1"], "bipars: ppo.clip is -1.0; expected a positive number"),
+        (["--weights.low", "nan"], "bipars: weights.low is nan; expected a number or none"),
         (["--steps", "0"], "total_steps is 0"),
-        (["--weights-from", "nowhere"], "is not a run of bipars"),
+        (["--weights-from", "nowhere"], "nowhere is not a run of bipars: it was not found"),
+        (["--workers", "-1"], "--workers is -1; expected a number of processes"),
+        (["--seeds", "0-999999999"], "more than 10,000"),
+        (["--out", "/dev/null/runs"], "/dev/null/runs/seed-0000 cannot be used: Not a directory"),
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing_behind(tmp_path, arguments, message):
@@ -84,7 +88,43 @@ def test_a_directory_that_holds_something_else_is_refused(tmp_path, capfd):
     assert "holds 'thesis.tex', which is not a run of bipars" in capfd.readouterr().err
 
 
-def test_ctrl_c_checkpoints_and_resume_finishes(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resume", ".", "--workers", "-1"], "--workers is -1"),
+        (["suite", "foundation", "--out", "out", "--workers", "-1"], "--workers is -1"),
+        (["demo", "--out", "out", "--workers", "-1"], "--workers is -1"),
+        (["demo", "--out", "/dev/null/x"], "cannot be used: Not a directory"),
+        (["bench", "--updates", "0"], "--updates is 0; expected at least 1"),
+    ],
+)
+def test_bad_input_of_other_commands_is_named(tmp_path, monkeypatch, capfd, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert message in capfd.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_resume_names_a_config_file_that_is_not_ours(tmp_path, capfd):
+    (tmp_path / "config.json").write_text('{"editor": "vim"}')
+    assert main(["resume", str(tmp_path)]) == 2
+    assert "config.json is not of bipars" in capfd.readouterr().err
+
+
+def test_the_demo_says_which_runs_failed(tmp_path, monkeypatch, capfd):
+    def one_fails(runs, workers, report):
+        runs[0].error_file.write_text('{"error": "the disk is full"}')
+        return True
+
+    monkeypatch.setattr("bipars.demo.run_locally", one_fails)
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 1
+    errors = capfd.readouterr().err
+    assert "the disk is full" in errors
+    assert errors.count("FAILED") == errors.count("its process died") + 1 > 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_command_checkpoints_and_resume_finishes(tmp_path, number):
     out = tmp_path / "runs"
     arguments = [*train(out), "--steps", "400000", "--seeds", "0-1"]
     # A terminal of its own, so that Ctrl-C reaches the command and its workers as it does for a person.
@@ -96,7 +136,10 @@ def test_ctrl_c_checkpoints_and_resume_finishes(tmp_path):
     metrics = out / "seed-0000" / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") > 3):
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)  # as a service manager may: to the command alone
     output, _ = process.communicate(timeout=30)
     os.close(leader)
     os.close(follower)

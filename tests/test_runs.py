@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ import pytest
 from bipars.config import Config, PPOConfig
 from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from bipars.program import Objects, build, complete
+from bipars.report.summary import summarise_runs
+from bipars.reuse import with_weights_from
 from bipars.runs.checkpoint import decode_tree, verified_checkpoints
-from bipars.runs.directory import RunDirectory
+from bipars.runs.directory import RunDirectory, check_root
 from bipars.runs.execute import execute, load_weights
 from bipars.runs.metrics import MetricsWriter, encode_row, read_last_row, read_metrics
 from bipars.shaping.terms import RewardTerm
@@ -160,6 +163,91 @@ def test_a_directory_with_something_else_is_refused(tmp_path):
         RunDirectory.create(run.path, replace(SMALL, seed=1))
 
 
+def test_an_empty_directory_is_a_new_run(tmp_path):
+    (tmp_path / "seed-0000").mkdir()
+    (tmp_path / "seed-0001").mkdir()
+    (tmp_path / "seed-0001" / ".config.json.1.tmp").touch()
+    check_root(tmp_path)
+    for name in ("seed-0000", "seed-0001"):
+        assert RunDirectory.create(tmp_path / name, SMALL).config == SMALL
+
+
+def test_what_a_killed_owner_left_half_written_is_removed(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", SMALL)
+    run.checkpoints.mkdir()
+    leftovers = [run.path / ".result.json.7.tmp", run.checkpoints / ".00000004.json.7.tmp"]
+    for path in leftovers:
+        path.touch()
+    with run.owned():
+        assert not any(path.exists() for path in leftovers)
+
+
+def test_timings_are_readable_while_it_runs(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", SMALL)
+    seen = []
+
+    def stop():
+        seen.append(len(run.timings_file.read_text().splitlines()))
+        return len(seen) == 2
+
+    assert not execute(run, stop)
+    assert seen == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "config.json is not of bipars: it has no settings of a run"),
+        ("[]", r"config.json is damaged: it holds \[\]; expected names and values"),
+        ('{"config": 3}', "config.json is not of bipars"),
+        ('{"config": {"ppo": []}}', r"config.json cannot be used: config.ppo is \[\]; expected settings by name"),
+        ('{"config": {"ppo": {"clip": "x"}}}', "config.json cannot be used: ppo.clip is 'x'; expected a number"),
+        ('{"config": {"terms": 3}}', "config.json cannot be used: terms is 3; expected a list"),
+        ("\xff", "config.json is damaged"),
+    ],
+)
+def test_a_foreign_config_file_is_named(tmp_path, content, message):
+    (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(RunDirectoryError, match=message):
+        _ = RunDirectory(tmp_path).config
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("result.json", "{}", "result.json is damaged: its steps is None. Delete it"),
+        ("metrics.jsonl", "", "metrics.jsonl was altered after the run was finished"),
+        ("metrics.jsonl", '{"step": 600000}\n', "metrics.jsonl was altered after the run was finished"),
+        ("metrics.jsonl", "garbage\n", "metrics.jsonl is damaged: line 1 is b'garbage"),
+        ("metrics.jsonl", "[]\n", "metrics.jsonl is damaged: line 1 is"),
+    ],
+)
+def test_an_altered_finished_run_is_named(undisturbed, tmp_path, name, content, message):
+    shutil.copytree(undisturbed.path, tmp_path / "run")
+    (tmp_path / "run" / name).write_text(content)
+    with pytest.raises(CheckpointError, match=message):
+        summarise_runs([RunDirectory(tmp_path / "run")], tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match="file/run cannot be used: Not a directory. Choose another --out"):
+        RunDirectory.create(tmp_path / "file" / "run", SMALL)
+    with pytest.raises(RunDirectoryError, match="cannot be used: File name too long"):
+        check_root(tmp_path / ("x" * 300))
+
+
+def test_the_run_whose_weights_are_reused_is_recorded_wherever_one_stands(undisturbed, tmp_path, monkeypatch):
+    monkeypatch.chdir(undisturbed.path.parent)
+    config = with_weights_from(SMALL, undisturbed.path.name, seed=5)
+    assert config.weights_from == str(undisturbed.path)
+    relative = replace(config, weights_from=undisturbed.path.name)  # as older versions recorded it
+    RunDirectory.create(tmp_path / "run", relative)
+    RunDirectory.create(tmp_path / "run", config)
+    with pytest.raises(RunDirectoryError, match="nowhere, whose weights are to be reused, was not found"):
+        load_weights("nowhere")
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_a_term_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoint(tmp_path):
     import jax.numpy as jnp
@@ -175,11 +263,10 @@ def test_a_term_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoint(tmp_
     assert "fragile" in json.loads(run.error_file.read_text())["error"]
     if rounds:
         assert verified_checkpoints(run.checkpoints)[0][0].round == rounds
+        assert "The last checkpoint is kept: bipars resume" in json.loads(run.error_file.read_text())["error"]
 
 
 def test_weights_of_another_run_are_loaded_and_stay_frozen(undisturbed, tmp_path):
-    from bipars.reuse import with_weights_from
-
     config = with_weights_from(SMALL, undisturbed.path, seed=5)
     run = RunDirectory.create(tmp_path / "run", replace(config, total_steps=6_000))
     assert execute(run, never)

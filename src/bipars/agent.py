@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,18 +16,21 @@ from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs.make import Env, environment_name
 from bipars.errors import UsageError
 from bipars.export import LearnedWeightFunction, ShapedEnv
+from bipars.methods import find_method
 from bipars.presets import task_term
 from bipars.program import Objects, Program, build, complete
 from bipars.progress import training_bar
-from bipars.runs.checkpoint import save_checkpoint
+from bipars.runs.checkpoint import replace_checkpoint
 from bipars.runs.directory import RunDirectory
-from bipars.runs.execute import load_state, stop_requests
-from bipars.runs.files import sha256
+from bipars.runs.execute import load_state
+from bipars.runs.stopping import stop_requests
 from bipars.shaping.builtin import make_term
 from bipars.shaping.terms import RewardTerm, TermFunction
 from bipars.shaping.true_reward import TrueReward
 from bipars.signals import check_finite, summarise
 from bipars.train import TrainState
+
+Terms = Sequence[RewardTerm | str] | RewardTerm | str
 
 
 class BiPaRS:
@@ -46,7 +49,7 @@ class BiPaRS:
     def __init__(
         self,
         env: str | Env,
-        terms: Sequence[RewardTerm | str] = (),
+        terms: Terms | None = (),
         method: str = "mgl",
         seed: int = 0,
         *,
@@ -58,6 +61,7 @@ class BiPaRS:
         upper: UpperConfig | Mapping[str, Any] | None = None,
         evaluation_episodes: int | None = None,
     ) -> None:
+        find_method(method)
         settings: dict[str, Any] = {
             "env": environment_name(env),
             "env_options": dict(env_options or {}),
@@ -71,13 +75,18 @@ class BiPaRS:
         }
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
+        terms = _as_terms(terms)
         objects = _objects(env, settings["env"], terms, true_reward)
         config = complete(Config.from_dict(settings), objects)
         program = build(config, objects)
-        self._set_up(config, objects, program, program.init(seed), 0)
+        own = _own(env, terms, true_reward)
+        self._set_up(config, objects, own, program, program.init(config.seed), 0)
 
-    def _set_up(self, config: Config, objects: Objects, program: Program, state: TrainState, rounds: int) -> None:
+    def _set_up(
+        self, config: Config, objects: Objects, own: dict[str, Any], program: Program, state: TrainState, rounds: int
+    ) -> None:
         self.config, self._objects, self._program, self._state, self._rounds = config, objects, program, state, rounds
+        self._own = own
         self.terms = program.terms
         self._acting: tuple[TrainState, ActingPolicy] | None = None
         self.metrics: list[dict[str, Any]] = []
@@ -85,16 +94,17 @@ class BiPaRS:
 
     def learn(
         self,
-        total_timesteps: int,
+        total_timesteps: float,
         callback: Callback | UpdateFunction | Sequence[Callback | UpdateFunction] | None = None,
         progress_bar: bool = False,
     ) -> "BiPaRS":
         """Trains for at least so many more environment steps, in whole updates. Ctrl-C ends it after the update."""
         period = self.config.ppo.update_period
-        if total_timesteps < 1:
-            raise UsageError(f"total_timesteps is {total_timesteps}; expected at least 1")
+        steps = _whole(total_timesteps)
+        if steps is None or steps < 1:
+            raise UsageError(f"total_timesteps is {total_timesteps!r}; expected a whole number of at least 1")
         callbacks = as_callbacks(callback)
-        end = self._rounds + -(-total_timesteps // period)
+        end = self._rounds + -(-steps // period)
 
         with stop_requests() as stop, training_bar((end - self._rounds) * period, progress_bar) as show:
             try:
@@ -172,38 +182,84 @@ class BiPaRS:
         return float(np.mean(result.true_return)), float(np.mean(result.length))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes a directory from which `load` restores everything, optimisers included."""
-        run = RunDirectory.create(path, self.config)
+        """Writes a directory from which `load` restores everything, optimisers included.
+
+        An earlier save of the same agent there is replaced, and stays valid until the new one is complete.
+        """
+        run = RunDirectory.create(path, self.config, "agent", self._own)
         with run.owned():
-            run.metrics_file.touch()
-            save_checkpoint(run.checkpoints, self._rounds, self._state, (0, sha256(b"")))
+            replace_checkpoint(run.checkpoints, self._rounds, self._state)
         return run.path
 
     @staticmethod
     def load(
         path: str | os.PathLike[str],
         env: str | Env | None = None,
-        terms: Sequence[RewardTerm | str] | None = None,
+        terms: Terms | None = None,
         true_reward: str | TermFunction | None = None,
     ) -> "BiPaRS":
         """An agent saved by `save`, or the newest checkpoint of a training run.
 
         Functions are not stored: pass environments, terms and true rewards of your own again.
         """
-        config = RunDirectory(path).config
+        run = RunDirectory(path)
+        config, recorded = run.config, run.objects or {}
         if env is not None and environment_name(env) != config.env:
             raise UsageError(f"{path} was trained on '{config.env}', not on '{environment_name(env)}'")
-        if terms is None and any(not _built_in(name) for name in config.terms):
-            raise UsageError(f"{path} was trained with terms of your own, {list(config.terms)}; pass them: terms=[...]")
+        if recorded.get("env") and (env is None or isinstance(env, str)):
+            raise UsageError(f"{path} was trained in an environment of your own, '{config.env}'; pass it: env=...")
+        terms = config.terms if terms is None else _as_terms(terms)
+        _check_own_terms(path, config, recorded.get("terms"), terms)
         reward = true_reward if true_reward is not None else config.reward
         kind = reward if isinstance(reward, str) else "function"
         if kind != config.reward or reward == "function":
             raise UsageError(f"{path} was trained with the true reward '{config.reward}'; pass it: true_reward=...")
-        objects = _objects(env or config.env, config.env, config.terms if terms is None else terms, reward)
+        objects = _objects(env or config.env, config.env, terms, reward)
         program, state, rounds = load_state(path, objects)
         agent = BiPaRS.__new__(BiPaRS)
-        agent._set_up(config, objects, program, state, rounds)
+        agent._set_up(config, objects, _own(env or config.env, terms, reward), program, state, rounds)
         return agent
+
+
+def _as_terms(terms: Any) -> tuple[RewardTerm | str, ...]:
+    """None is no term; one alone need not stand in a list."""
+    if terms is None:
+        return ()
+    given = tuple(terms) if isinstance(terms, Iterable) and not isinstance(terms, str) else (terms,)
+    for term in given:
+        if not isinstance(term, (RewardTerm, str)):
+            name = getattr(term, "__name__", "name")
+            hint = f"; give the function a name: RewardTerm({name!r}, {name})" if callable(term) else ""
+            raise UsageError(f"terms holds {term!r}; expected RewardTerm objects and names of built-in terms{hint}")
+    return given
+
+
+def _own(env: str | Env, terms: Sequence[RewardTerm | str], true_reward: str | TermFunction) -> dict[str, Any]:
+    """What are Python objects, which no file can hold and `load` asks for again."""
+    return {
+        "env": not isinstance(env, str),
+        "terms": [term.name for term in terms if isinstance(term, RewardTerm)],
+        "true_reward": not isinstance(true_reward, str),
+    }
+
+
+def _check_own_terms(path: Any, config: Config, recorded: list[str] | None, terms: Sequence[RewardTerm | str]) -> None:
+    """Terms that were Python objects must be that again; built-in ones must not have become it."""
+    expected = [name for name in config.terms if not _built_in(name)] if recorded is None else recorded
+    given = [term.name for term in terms if isinstance(term, RewardTerm)]
+    if any(name not in given for name in expected):
+        raise UsageError(f"{path} was trained with terms of your own, {expected}; pass them again: terms=[...]")
+    replaced = [name for name in given if name in config.terms and name not in expected]
+    if replaced:
+        raise UsageError(f"{path} was trained with the built-in terms {replaced}; pass their names, not functions")
+
+
+def _whole(value: Any) -> int | None:
+    """1e5 is a whole number too; None where it is none."""
+    try:
+        return int(value) if int(value) == value else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _objects(env: str | Env, name: str, terms: Sequence[RewardTerm | str], true_reward: str | TermFunction) -> Objects:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
 from bipars.runtime import cores
 
@@ -81,6 +81,7 @@ class Train:
         from bipars.runs.directory import RunDirectory, check_root, seed_directory
         from bipars.seeds import parse_seeds
 
+        workers = count_workers(self.workers)
         config = complete(
             Config(
                 env=self.env,
@@ -102,7 +103,7 @@ class Train:
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
         check_root(self.out)
         runs = [RunDirectory.create(seed_directory(self.out, config.seed), config) for config in configs]
-        return finish(runs, self.out, self.workers)
+        return finish(runs, self.out, workers)
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,18 @@ class Resume:
     """Processes, one core each; 0 takes all cores."""
 
     def run(self) -> int:
-        from bipars.runs.directory import find_runs
+        from bipars.runs.directory import find_runs, saved_agent_message
 
-        runs = find_runs(self.directory)
+        workers = count_workers(self.workers)
+        found = find_runs(self.directory)
+        runs = [run for run in found if run.kind == "run"]
+        if not runs:
+            raise UsageError(saved_agent_message(found[0]))
         # Runs that reuse weights come after those that learn them.
         learners = [run for run in runs if run.config.weights_from is None]
         reusers = [run for run in runs if run.config.weights_from is not None]
-        status = finish(learners, self.directory, self.workers) if learners else 0
-        return finish(reusers, self.directory, self.workers) if reusers and not status else status
+        status = finish(learners, self.directory, workers) if learners else 0
+        return finish(reusers, self.directory, workers) if reusers and not status else status
 
 
 @dataclass(frozen=True)
@@ -143,11 +148,12 @@ class RunSuite:
     def run(self) -> int:
         from bipars.suite.plan import create_runs, load_suite
 
+        workers = count_workers(self.workers)
         stages = create_runs(load_suite(self.suite, self.seeds, self.steps), self.out)
         status = 0
         for stage in stages:
             if stage and not status:
-                status = finish(stage, self.out, self.workers, quiet=True)
+                status = finish(stage, self.out, workers, quiet=True)
         runs = [run for stage in stages for run in stage]
         show_results(runs, self.out)
         write_results(runs, self.out)
@@ -185,7 +191,7 @@ class Demo:
     def run(self) -> int:
         from bipars.demo import run_demo
 
-        return run_demo(self.out, self.workers or cores())
+        return run_demo(self.out, count_workers(self.workers))
 
 
 @dataclass(frozen=True)
@@ -203,6 +209,8 @@ class Bench:
 
         if self.what != "cartpole":
             raise unknown("benchmark", self.what, ["cartpole"])
+        if self.updates < 1:
+            raise UsageError(f"--updates is {self.updates}; expected at least 1")
         return run_bench(self.updates)
 
 
@@ -227,6 +235,12 @@ def _parse_option(text: str) -> tuple[str, Any]:
     return name, int(number) if number.is_integer() and "." not in value else number
 
 
+def count_workers(asked: int) -> int:
+    if asked < 0:
+        raise UsageError(f"--workers is {asked}; expected a number of processes, or 0 for one on every core")
+    return asked or cores()
+
+
 def finish(runs: "list[Any]", root: Path, workers: int, quiet: bool = False) -> int:
     """Executes what is unfinished, then says what came of it. The exit status: 0 done, 1 failed, 130 stopped."""
     from bipars.progress import standing_bar
@@ -240,13 +254,13 @@ def finish(runs: "list[Any]", root: Path, workers: int, quiet: bool = False) -> 
             pass
     steps = {str(run.path): run.config.total_steps for run in missing}
     with standing_bar(str(root), steps) as show:
-        completed = run_locally(missing, workers or cores(), show)
+        completed = run_locally(missing, workers, show)
     failed = [run for run in missing if run.error_file.exists()]
     left = [run for run in missing if not run.finished and run not in failed]
     if not quiet:
         show_results(runs, root)
     for run in failed:
-        print(f"FAILED {run.path}: {run.read_json(run.error_file)['error']}", file=sys.stderr)
+        print(f"FAILED {run.path}: {run.error}", file=sys.stderr)
     if not completed or left:
         print(f"stopped with {len(left)} of {len(runs)} runs unfinished; go on with: bipars resume {root}")
         return 130
@@ -286,17 +300,23 @@ def write_results(runs: "list[Any]", root: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     follow_environment(sys.argv[1:] if arguments is None else arguments)
-    command: Any = tyro.cli(
-        Command,
-        prog="bipars",
-        description="Learn how much each hand-written reward term should count, and where.",
-        args=arguments,
-        config=(tyro.conf.FlagConversionOff,),
-    )
+    with unchecked():  # `Config` checks all of it, and its message is ours
+        command: Any = tyro.cli(
+            Command,
+            prog="bipars",
+            description="Learn how much each hand-written reward term should count, and where.",
+            args=arguments,
+            config=(tyro.conf.FlagConversionOff,),
+        )
     try:
         return command.run()
     except BiparsError as error:
         print(f"bipars: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"bipars: {error.filename} cannot be used: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

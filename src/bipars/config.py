@@ -5,6 +5,9 @@ import json
 import math
 import types
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,12 +25,47 @@ def require_positive(owner: str, settings: object, *names: str) -> None:
         require(math.isfinite(value) and value > 0, f"{owner}.{name}", value, "a positive number")
 
 
+_checking = ContextVar("checking", default=True)
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Settings made in here are not checked: the command line's parser would wrap our messages in its own."""
+    token = _checking.set(False)
+    try:
+        yield
+    finally:
+        _checking.reset(token)
+
+
+class Settings:
+    """A frozen dataclass that checks itself when it is made."""
+
+    def __post_init__(self) -> None:
+        if _checking.get():
+            self.check()
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+    def _check_types(self, owner: str) -> None:
+        """NumPy's numbers become Python's, lists tuples; nan, or a value of another type, is an error."""
+        for name, hint in typing.get_type_hints(type(self)).items():
+            value = _plain(getattr(self, name))
+            require(_fits(value, hint), f"{owner}{name}", value, _describe(hint))
+            object.__setattr__(self, name, value)
+
+    def _infinite_means_none(self, name: str, infinity: float = math.inf) -> None:
+        if getattr(self, name) == infinity:
+            object.__setattr__(self, name, None)
+
+
 def require_hidden(name: str, sizes: tuple[int, ...]) -> None:
     require(all(size >= 1 for size in sizes), name, sizes, "layer sizes of at least 1")
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(Settings):
     """The lower level: policy optimisation on the modified reward. Defaults are the paper's for cart-pole."""
 
     policy_hidden: tuple[int, ...] = (8, 8)
@@ -65,7 +103,9 @@ class PPOConfig:
     normalise_returns: bool = False
     """Divide rewards by the running deviation of their discounted sum before the critics see them."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        self._check_types("ppo.")
+        self._infinite_means_none("max_grad_norm")
         require_hidden("ppo.policy_hidden", self.policy_hidden)
         require_hidden("ppo.value_hidden", self.value_hidden)
         require_positive(
@@ -86,7 +126,7 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
-class WeightConfig:
+class WeightConfig(Settings):
     """The weight function z_phi."""
 
     form: Literal["auto", "state", "state-action", "per-action", "scalar"] = "auto"
@@ -104,9 +144,16 @@ class WeightConfig:
     max_grad_norm: float | None = None
     """Clip the gradient of phi to this norm; none clips nothing."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        self._check_types("weights.")
+        self._infinite_means_none("low", -math.inf)
+        self._infinite_means_none("high")
+        self._infinite_means_none("max_grad_norm")
         require_hidden("weights.hidden", self.hidden)
         require(math.isfinite(self.initial), "weights.initial", self.initial, "a finite number")
+        for name in ("low", "high"):
+            bound = getattr(self, name)
+            require(bound is None or math.isfinite(bound), f"weights.{name}", bound, "a finite number or none")
         if self.low is not None and self.high is not None:
             require(self.low < self.high, "weights.low", self.low, f"less than weights.high ({self.high})")
         for name in ("learning_rate", "max_grad_norm"):
@@ -115,7 +162,7 @@ class WeightConfig:
 
 
 @dataclass(frozen=True)
-class UpperConfig:
+class UpperConfig(Settings):
     """The upper level: how the gradient of the true return with respect to phi is estimated."""
 
     sampling: Literal["interleaved", "round"] = "interleaved"
@@ -132,7 +179,9 @@ class UpperConfig:
     relative_value_loss: bool = True
     """Divide the error of the true critic V by its target's variance."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        self._check_types("upper.")
+        require(math.isfinite(self.noise_penalty), "upper.noise_penalty", self.noise_penalty, "a finite number")
         for name, known in (
             ("sampling", ("interleaved", "round")),
             ("second_order", ("exact", "opg", "none")),
@@ -143,7 +192,7 @@ class UpperConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """One run: an environment, its reward terms, a method and a seed."""
 
     env: str = "cartpole"
@@ -176,7 +225,10 @@ class Config:
     weights: WeightConfig = field(default_factory=WeightConfig)
     upper: UpperConfig = field(default_factory=UpperConfig)
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        self._check_types("")
+        for part in (self.ppo, self.weights, self.upper):
+            part.check()
         require_positive("config", self, "total_steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
         if self.vector not in ("auto", "sync", "async"):
             raise unknown("vector", self.vector, ("auto", "sync", "async"))
@@ -199,33 +251,56 @@ class Config:
         """From parsed JSON or TOML; what is not given takes the defaults of its environment."""
         from bipars.presets import preset
 
+        require(isinstance(data, dict), "config", data, "settings by name")
         return _merge(preset(str(data.get("env", Config.env)), str(data.get("method", Config.method))), data, "config")
 
 
-def _merge(base: Any, data: dict[str, Any], where: str) -> Any:
+def _merge(base: Any, data: Any, where: str) -> Any:
     """The dataclass with other values; a key that does not exist is an error, not a silence."""
+    require(isinstance(data, dict), where, data, "settings by name")
     hints = typing.get_type_hints(type(base))
     values = {}
     for key, value in data.items():
         if key not in hints:
-            raise unknown(f"key in {where}", key, hints)
-        if dataclasses.is_dataclass(hints[key]):
-            value = _merge(getattr(base, key), value, f"{where}.{key}")
-        elif isinstance(value, list):
-            value = tuple(value)
-        elif not _fits(value, hints[key]):
-            raise UsageError(f"{where}.{key} is {value!r}; expected {hints[key]}")
-        values[key] = value
+            raise unknown(f"key in {where}", str(key), hints)
+        nested = dataclasses.is_dataclass(hints[key])
+        values[key] = _merge(getattr(base, key), value, f"{where}.{key}") if nested else value
     return dataclasses.replace(base, **values)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and JAX's numbers and arrays as Python's; lists as tuples; dicts as JSON gives them back."""
+    if isinstance(value, dict):
+        try:
+            return json.loads(json.dumps(value, default=lambda x: x.tolist(), allow_nan=False))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise UsageError(f"env_options are {value!r}; expected finite numbers, text, and lists of them") from error
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _fits(value: object, hint: Any) -> bool:
     origin = typing.get_origin(hint)
     if origin is Literal:
-        return True  # the dataclass itself checks, with a suggestion
+        return isinstance(value, str)  # the dataclass itself checks, with a suggestion
     if origin in (types.UnionType, typing.Union):
         return any(_fits(value, option) for option in typing.get_args(hint))
     if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
     kind = origin or hint
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_fits(item, typing.get_args(hint)[0]) for item in value)
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _describe(hint: Any) -> str:
+    """A type in words."""
+    words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", types.NoneType: "none"}
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        return " or ".join(map(_describe, typing.get_args(hint)))
+    if typing.get_origin(hint) is tuple:
+        return f"a list, each {_describe(typing.get_args(hint)[0])}"
+    if typing.get_origin(hint) is Literal:
+        return f"one of {', '.join(typing.get_args(hint))}"
+    return words.get(hint, getattr(hint, "__name__", str(hint)))

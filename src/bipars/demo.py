@@ -1,5 +1,6 @@
 """`bipars demo`: what a harmful reward term does under three methods."""
 
+import sys
 from pathlib import Path
 
 from bipars.progress import standing_bar
@@ -21,6 +22,14 @@ def run_demo(out: Path, workers: int) -> int:
         if not run_locally(runs, workers, show):
             print(f"stopped; go on with: bipars demo --out {out}")
             return 130
+    missing = [run for run in runs if not run.finished]
+    if missing:
+        for run in missing:
+            print(f"FAILED {run.path}: {run.error if run.error_file.exists() else 'its process died'}", file=sys.stderr)
+        print(
+            f"{len(missing)} of {len(runs)} runs failed; try them again with: bipars demo --out {out}", file=sys.stderr
+        )
+        return 1
     cells = {cell.name.rpartition("/")[2]: cell for cell in summarise_runs(runs, out)}
     picture = out / "curves.png"
     by_label = {label: [run for run in runs if run.config.method == method] for method, label in LABELS.items()}

@@ -89,8 +89,8 @@ DEFAULT_LEARNING_RATE = 5e-4
 
 
 def find_method(name: str) -> Method:
-    if name not in METHODS:
-        raise unknown("method", name, METHODS)
+    if not isinstance(name, str) or name not in METHODS:
+        raise unknown("method", str(name), METHODS)
     return METHODS[name]
 
 

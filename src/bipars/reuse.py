@@ -20,6 +20,8 @@ def with_weights_from(config: Config, source: str | Path | None, seed: int) -> C
     path = seed_directory(source, seed)
     run = RunDirectory(path if path.is_dir() else source)
     learned = run.config
+    if run.kind == "agent":
+        raise UsageError(f"{run.path} is a saved agent; weights are reused from a finished run of `bipars train`")
     for name in ("env", "env_options", "terms", "method"):
         mine, theirs = getattr(config, name), getattr(learned, name)
         if mine != theirs:
@@ -30,4 +32,4 @@ def with_weights_from(config: Config, source: str | Path | None, seed: int) -> C
         raise UsageError(
             f"{run.path} learned with seed {learned.seed}; term 'random' is another function with seed {seed}"
         )
-    return replace(config, weights=learned.weights, weights_from=str(run.path))
+    return replace(config, weights=learned.weights, weights_from=str(run.path.resolve()))

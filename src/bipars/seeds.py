@@ -2,6 +2,8 @@
 
 from bipars.errors import UsageError
 
+MAX_SEEDS = 10_000
+
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """`0-4` or `0,3,7` or `0-4,10`."""
@@ -15,6 +17,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise UsageError(f"seeds are '{text}'; expected numbers such as 0-4 or 0,3,7") from None
         if high < low:
             raise UsageError(f"seeds are '{text}'; the range {part} runs backwards")
+        if len(seeds) + high - low >= MAX_SEEDS:
+            raise UsageError(f"seeds are '{text}', more than {MAX_SEEDS:,}; each is a run of its own. Take fewer")
         seeds.extend(range(low, high + 1))
     if len(set(seeds)) != len(seeds):
         raise UsageError(f"seeds are '{text}'; a seed stands there twice")

@@ -56,8 +56,8 @@ def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -
     for name, value in signals.log.items():
         if not np.isfinite(np.asarray(value)):
             raise NonFiniteError(
-                f"{name} became {float(value)} in the update that ends at step {first_step + reward.size}. The last "
-                "checkpoint is kept. A smaller learning rate, or ppo.max_grad_norm, usually helps"
+                f"{name} became {float(value)} in the update that ends at step {first_step + reward.size}, which is "
+                "discarded. A smaller learning rate, or ppo.max_grad_norm, usually helps"
             )
 
 
@@ -71,7 +71,7 @@ def check_rewards(reward: np.ndarray, terms: np.ndarray, term_names: Sequence[st
             step = first_step + int(time) * values.shape[1] + int(env)
             raise NonFiniteError(
                 f"{name} is {values[time, env]} at step {step} (environment {env}). The update that met it is "
-                "discarded and the last checkpoint kept. Mend the function and resume"
+                "discarded. Mend the function"
             )
 
 

@@ -132,13 +132,21 @@ def policy_action(space: Space[Any], action: Any) -> np.ndarray:
             low, high = space.low.reshape(-1), space.high.reshape(-1)
             return flat if _unit(space) else ((flat - low) / (high - low) * 2.0 - 1.0).astype(np.float32)
         case spaces.Discrete():
-            return np.asarray(action) - space.start
+            return _index(space, np.asarray(action) - space.start, int(space.n), action)
         case spaces.MultiDiscrete() | spaces.MultiBinary():
             start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
             shifted = np.asarray(action) - start
             digits = shifted.reshape(*shifted.shape[: shifted.ndim - len(space.shape)], -1)
-            return np.ravel_multi_index(tuple(np.moveaxis(digits, -1, 0)), tuple(_sizes(space)))
+            inside = _index(space, digits, np.asarray(_sizes(space)), action)
+            return np.ravel_multi_index(tuple(np.moveaxis(inside, -1, 0)), tuple(_sizes(space)))
     raise AssertionError(space)
+
+
+def _index(space: Space[Any], index: np.ndarray, size: Any, action: Any) -> np.ndarray:
+    """`index`, which must be whole numbers in [0, size)."""
+    if index.dtype.kind not in "iu" or (index < 0).any() or (index >= size).any():
+        raise UsageError(f"action is {action!r:.80}, which is outside the action space {space}")
+    return index
 
 
 def _unit(space: spaces.Box) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bipars.errors import CheckpointError
 from bipars.runs.directory import RunDirectory
 
 
@@ -51,10 +52,21 @@ def _summarise(name: str, runs: list[RunDirectory]) -> CellSummary:
         name,
         tuple(run.config.seed for run in runs),
         np.array([result["evaluation_length"] for result in results]),
-        np.array([np.mean([row["evaluation_length"] for row in run.metrics]) for run in runs]),
+        np.array([np.mean(_lengths(run)) for run in runs]),
         np.array([result["evaluation_return"] for result in results]),
         {term: np.array([result["weights"][term] for result in results]) for term in results[0]["weights"]},
     )
+
+
+def _lengths(run: RunDirectory) -> list[float]:
+    """The length of every evaluation of a finished run, whose metrics must be those it was finished with."""
+    rows = run.metrics
+    if not rows or rows[-1].get("step") != run.result["steps"] or any("evaluation_length" not in row for row in rows):
+        raise CheckpointError(
+            f"{run.metrics_file} was altered after the run was finished: its last row is not of step "
+            f"{run.result['steps']}. Restore it, or delete {run.path} and train again"
+        )
+    return [row["evaluation_length"] for row in rows]
 
 
 def table(cells: Sequence[CellSummary]) -> str:

@@ -73,6 +73,20 @@ def save_checkpoint(directory: Path, round: int, state: Any, metrics_mark: tuple
     sync_directory(directory)
 
 
+def replace_checkpoint(directory: Path, round: int, state: Any) -> None:
+    """The one checkpoint of a saved agent. Its manifest names the old arrays until the new ones are complete."""
+    directory.mkdir(exist_ok=True)
+    content = encode_tree(state)
+    digest = sha256(content)
+    tensors = directory / f"{digest[:16]}.safetensors"
+    write_atomically(tensors, content)
+    write_json(directory / "agent.json", asdict(Manifest(round, tensors.name, digest, 0, sha256(b""))))
+    for old in directory.glob("*.safetensors"):
+        if old != tensors:
+            old.unlink()
+    sync_directory(directory)
+
+
 def verified_checkpoints(directory: Path) -> list[tuple[Manifest, bytes]]:
     """Every intact checkpoint, newest first; a damaged one is named in a warning and left out."""
     intact = []

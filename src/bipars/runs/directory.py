@@ -5,16 +5,20 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bipars.config import Config
-from bipars.errors import RunDirectoryError
-from bipars.runs.files import write_json
+from bipars.errors import CheckpointError, RunDirectoryError, UsageError
+from bipars.runs.files import LEFTOVERS, write_json
 from bipars.runs.metrics import read_metrics
+
+Kind = Literal["run", "agent"]
+"""Made by training on disk, or by `agent.save`."""
 
 RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "equinox", "numpy", "gymnasium", "mujoco", "safetensors")
 
@@ -51,34 +55,76 @@ class RunDirectory:
         self.lock_file = self.path / "lock"
 
     @staticmethod
-    def create(path: str | os.PathLike[str], config: Config, command: list[str] | None = None) -> "RunDirectory":
-        """A new run, or the same run again; a directory that holds anything else is refused."""
+    def create(
+        path: str | os.PathLike[str], config: Config, kind: Kind = "run", objects: Mapping[str, Any] | None = None
+    ) -> "RunDirectory":
+        """A new run or saved agent, or the same one again; a directory that holds anything else is refused.
+
+        `objects` says what of it were Python objects, which no file can hold.
+        """
         run = RunDirectory(path)
-        if run.config_file.exists():
-            existing = run.config
-            if existing != config:
-                raise RunDirectoryError(
-                    f"{run.path} holds a run with other settings ({_difference(existing, config)}). "
-                    "Choose another --out, or delete it"
-                )
-            return run
-        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
-            raise RunDirectoryError(f"{run.path} exists and is not a run of bipars. Choose another --out")
-        run.path.mkdir(parents=True, exist_ok=True)
-        write_json(
-            run.config_file,
-            {
-                "config": config.to_dict(),
-                "env_spec": env_spec(config.env),
-                "versions": versions(),
-                "command": command or sys.argv,
-            },
-        )
+        elsewhere = "Choose another --out" if kind == "run" else "Save to another directory"
+        own = None if objects is None else dict(objects)
+        try:
+            if run.config_file.exists():
+                run._check_same(config, kind, own, elsewhere)
+                return run
+            if run.path.exists() and not _is_unused(run.path):
+                raise RunDirectoryError(f"{run.path} exists and is not a run of bipars. {elsewhere}")
+            run.path.mkdir(parents=True, exist_ok=True)
+            write_json(
+                run.config_file,
+                {
+                    "kind": kind,
+                    "config": config.to_dict(),
+                    "objects": own,
+                    "env_spec": env_spec(config.env),
+                    "versions": versions(),
+                    "command": sys.argv,
+                },
+            )
+        except OSError as error:
+            raise RunDirectoryError(f"{run.path} cannot be used: {error.strerror}. {elsewhere}") from error
         return run
+
+    def _check_same(self, config: Config, kind: Kind, objects: dict[str, Any] | None, elsewhere: str) -> None:
+        if self.kind != kind:
+            what = "a saved agent" if self.kind == "agent" else "a training run, whose files saving would destroy"
+            raise RunDirectoryError(f"{self.path} is {what}. {elsewhere}")
+        existing = _with_absolute_source(self.config)
+        difference = _difference(existing.to_dict(), _with_absolute_source(config).to_dict())
+        if not difference and objects != self.objects:
+            difference = f"your own Python objects: {self.objects} there, {objects} now"
+        if difference:
+            what = "a run" if kind == "run" else "an agent"
+            raise RunDirectoryError(
+                f"{self.path} holds {what} with other settings ({difference}). {elsewhere}, or delete it"
+            )
 
     @property
     def config(self) -> Config:
-        return Config.from_dict(self.read_json(self.config_file)["config"])
+        try:
+            return Config.from_dict(self._about["config"])
+        except UsageError as error:
+            raise RunDirectoryError(f"{self.config_file} cannot be used: {error}") from error
+
+    @property
+    def kind(self) -> Kind:
+        return "agent" if self._about.get("kind") == "agent" else "run"
+
+    @property
+    def objects(self) -> dict[str, Any] | None:
+        """What of it were Python objects: env, terms, true_reward; None where nobody recorded it."""
+        return self._about.get("objects")
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        about = self.read_json(self.config_file)
+        if not isinstance(about.get("config"), dict):
+            raise RunDirectoryError(
+                f"{self.config_file} is not of bipars: it has no settings of a run under 'config'. Move it elsewhere"
+            )
+        return about
 
     @property
     def finished(self) -> bool:
@@ -86,7 +132,21 @@ class RunDirectory:
 
     @property
     def result(self) -> dict[str, Any]:
-        return self.read_json(self.result_file)
+        result = self.read_json(self.result_file)
+        number = (int, float)
+        kinds = {"steps": int, "evaluation_return": number, "evaluation_length": number, "weights": dict}
+        for name, kind in kinds.items():
+            if not isinstance(result.get(name), kind):  # type: ignore[arg-type]
+                raise CheckpointError(
+                    f"{self.result_file} is damaged: its {name} is {result.get(name)!r}. Delete it, and "
+                    f"bipars resume {self.path} makes it again"
+                )
+        return result
+
+    @property
+    def error(self) -> str:
+        """Why it failed."""
+        return str(self.read_json(self.error_file).get("error", f"see {self.error_file}"))
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -94,16 +154,26 @@ class RunDirectory:
 
     def read_json(self, path: Path) -> dict[str, Any]:
         try:
-            return json.loads(path.read_bytes())
+            value = json.loads(path.read_bytes())
         except FileNotFoundError:
-            raise RunDirectoryError(f"{self.path} is not a run of bipars: it has no {path.name}") from None
+            problem = f"it has no {path.name}" if self.path.exists() else "it was not found"
+            raise RunDirectoryError(f"{self.path} is not a run of bipars: {problem}") from None
+        except OSError as error:
+            raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError as error:
             raise RunDirectoryError(f"{path} is damaged: {error}") from error
+        if not isinstance(value, dict):
+            raise RunDirectoryError(f"{path} is damaged: it holds {value!r:.40}; expected names and values")
+        return value
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """One owner at a time; the lock dies with its process."""
-        with open(self.lock_file, "a+") as file:
+        """One owner at a time; the lock dies with its process. What a killed owner left half written is removed."""
+        try:
+            lock = open(self.lock_file, "a+")  # noqa: SIM115
+        except OSError as error:
+            raise RunDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
+        with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -115,7 +185,17 @@ class RunDirectory:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
+            for place in (self.path, self.checkpoints):
+                for leftover in place.glob(LEFTOVERS):
+                    leftover.unlink(missing_ok=True)
             yield
+
+
+def saved_agent_message(run: RunDirectory) -> str:
+    return (
+        f"{run.path} is a saved agent, not a training run. Go on with it in Python: "
+        f"agent = bipars.BiPaRS.load({str(run.path)!r}); agent.learn(...)"
+    )
 
 
 def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
@@ -129,8 +209,12 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     return found
 
 
-def _difference(old: Config, new: Config) -> str:
-    a, b = old.to_dict(), new.to_dict()
+def _with_absolute_source(config: Config) -> Config:
+    """Older runs recorded the run whose weights they reuse as it was typed."""
+    return replace(config, weights_from=config.weights_from and str(Path(config.weights_from).resolve()))
+
+
+def _difference(a: dict[str, Any], b: dict[str, Any]) -> str:
     return ", ".join(f"{k}: {a[k]!r} there, {b[k]!r} now" for k in a if a[k] != b[k])
 
 
@@ -142,10 +226,19 @@ OURS = {"curves.png", "figures", "results.csv", "results.md"}
 """What we write beside runs."""
 
 
+def _is_unused(path: Path) -> bool:
+    """A directory without files: new, or of a process that was killed before it wrote its first one."""
+    return path.is_dir() and all(entry.is_dir() or entry.match(LEFTOVERS) for entry in path.rglob("*"))
+
+
 def check_root(root: Path) -> None:
     """Refuses a directory for runs that holds anything but runs."""
-    if root.exists() and not root.is_dir():
-        raise RunDirectoryError(f"{root} is a file. Choose another --out")
-    for entry in root.iterdir() if root.exists() else ():
-        if entry.name not in OURS and not any(entry.rglob("config.json")):
+    try:
+        if root.exists() and not root.is_dir():
+            raise RunDirectoryError(f"{root} is a file. Choose another --out")
+        entries = list(root.iterdir()) if root.exists() else []
+    except OSError as error:
+        raise RunDirectoryError(f"{root} cannot be used: {error.strerror}. Choose another --out") from error
+    for entry in entries:
+        if entry.name not in OURS and not any(entry.rglob("config.json")) and not _is_unused(entry):
             raise RunDirectoryError(f"{root} holds '{entry.name}', which is not a run of bipars. Choose another --out")

@@ -2,53 +2,31 @@
 
 import json
 import os
-import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from bipars.callbacks import ScalarWriter
-from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
+from bipars.errors import BiparsError, CheckpointError, NonFiniteError, RunDirectoryError
 from bipars.program import NO_OBJECTS, LearnedWeights, Objects, Program, build
 from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
-from bipars.runs.directory import RunDirectory
+from bipars.runs.directory import RunDirectory, saved_agent_message
 from bipars.runs.files import sha256, write_json
 from bipars.runs.metrics import MetricsWriter
+from bipars.runs.stopping import Stop
 from bipars.signals import check_finite, summarise
 from bipars.train import TrainState
 
 LAST_EVALUATIONS = 5
 """Evaluations at the end of a run that its result averages."""
 
-Stop = Callable[[], bool]
-
-
-@contextmanager
-def stop_requests() -> Iterator[Stop]:
-    """Turns Ctrl-C and SIGTERM into a question the loop asks between rounds; a second Ctrl-C interrupts at once."""
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked = True
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
 
 def execute(run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS) -> bool:
     """Trains until the run is finished (True) or a stop is asked for (False, after a checkpoint)."""
+    if run.kind == "agent":
+        raise RunDirectoryError(saved_agent_message(run))
     with run.owned():
         if run.finished:
             return True
@@ -56,9 +34,13 @@ def execute(run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS) -> boo
         try:
             return _train(run, stop, objects)
         except Exception as error:
+            if isinstance(error, NonFiniteError) and any(run.checkpoints.glob("*.json")):
+                error = NonFiniteError(
+                    f"{error}. The last checkpoint is kept: bipars resume {run.path} goes on from it"
+                )
             message = str(error) if isinstance(error, BiparsError) else repr(error)
             write_json(run.error_file, {"error": message, "traceback": traceback.format_exc()})
-            raise
+            raise error
 
 
 def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
@@ -68,7 +50,7 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
     period = config.ppo.update_period
     scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start)) if config.tensorboard else None
     try:
-        with open(run.timings_file, "a") as timings:
+        with open(run.timings_file, "a", buffering=1) as timings:  # by lines
             for round in range(start, program.rounds):
                 began = time.perf_counter()
                 state, signals = program.iterate(state, config.seed)
@@ -130,7 +112,10 @@ def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> t
 
 def load_weights(path: str | os.PathLike[str]) -> LearnedWeights:
     """The weight function of another run, which must be finished."""
-    if not RunDirectory(path).finished:
+    run = RunDirectory(path)
+    if not run.config_file.exists():
+        raise RunDirectoryError(f"{path}, whose weights are to be reused, was not found. Was it moved or deleted?")
+    if not run.finished:
         raise RunDirectoryError(f"{path} is not finished, so its weights are not final. Resume it first")
     state = load_state(path)[1]
     return LearnedWeights(state.weights, state.scales.observations)

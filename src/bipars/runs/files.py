@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+LEFTOVERS = ".*.tmp"
+"""What a killed `write_atomically` leaves."""
+
 
 def sync_directory(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)

@@ -51,11 +51,22 @@ class MetricsWriter:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All complete rows; a torn last line is dropped."""
     rows = []
-    for line in path.read_bytes().splitlines(keepends=True):
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):
             break
-        rows.append(json.loads(line))
+        row = _parse(line)
+        if row is None:
+            raise CheckpointError(f"{path} is damaged: line {number} is {line[:40]!r}; expected a row of metrics")
+        rows.append(row)
     return rows
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def read_last_row(path: Path) -> dict[str, Any] | None:
@@ -68,4 +79,4 @@ def read_last_row(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     complete = [line for line in lines[-2:] if line.endswith(b"\n")]
-    return json.loads(complete[-1]) if complete else None
+    return _parse(complete[-1]) if complete else None

@@ -21,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     from bipars.errors import BiparsError
     from bipars.runs.directory import RunDirectory
-    from bipars.runs.execute import execute, stop_requests
+    from bipars.runs.execute import execute
+    from bipars.runs.stopping import stop_requests
 
     parent, status = os.getppid(), DONE
     with stop_requests() as asked:

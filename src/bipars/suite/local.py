@@ -14,6 +14,7 @@ from typing import Any
 
 from bipars.runs.directory import RunDirectory
 from bipars.runs.metrics import read_last_row
+from bipars.runs.stopping import stop_requests
 from bipars.runs.worker import STOPPED
 from bipars.runtime import HUGE_PAGES
 
@@ -40,32 +41,40 @@ def shares(runs: Sequence[RunDirectory], workers: int) -> list[list[RunDirectory
 
 
 def run_locally(runs: Sequence[RunDirectory], workers: int, report: Callable[[Progress], None]) -> bool:
-    """Executes all unfinished runs; False when it was told to stop. A run that fails does not stop the others."""
+    """Executes all unfinished runs; False when it was told to stop, by Ctrl-C or SIGTERM.
+
+    A run that fails does not stop the others.
+    """
     waiting = shares([run for run in runs if not run.finished], workers)
     active: dict[int, tuple[subprocess.Popen[bytes], list[RunDirectory]]] = {}
     interrupted = False
     try:
-        while waiting or active:
-            for core in range(workers):
-                if core not in active and waiting:
-                    share = waiting.pop(0)
-                    command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core)]
-                    paths = [str(run.path) for run in share]
-                    active[core] = subprocess.Popen([*command, *paths], env=os.environ | HUGE_PAGES), share
-            time.sleep(POLL_SECONDS)
-            for core, (process, _) in list(active.items()):
-                status = process.poll()
-                if status is not None:
-                    del active[core]
-                    interrupted |= status == STOPPED
-            report(_progress(runs, active))
-            if interrupted:
-                waiting = []
+        with stop_requests() as stop:
+            while waiting or active:
+                for core in range(workers):
+                    if core not in active and waiting:
+                        share = waiting.pop(0)
+                        command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core)]
+                        paths = [str(run.path) for run in share]
+                        active[core] = subprocess.Popen([*command, *paths], env=os.environ | HUGE_PAGES), share
+                time.sleep(POLL_SECONDS)
+                for core, (process, _) in list(active.items()):
+                    status = process.poll()
+                    if status is not None:
+                        del active[core]
+                        interrupted |= status == STOPPED
+                report(_progress(runs, active))
+                if stop():
+                    interrupted = True
+                    for process, _ in active.values():
+                        process.terminate()  # asks for a checkpoint
+                if interrupted:
+                    waiting = []
     except KeyboardInterrupt:
         interrupted = True
     finally:
         for process, _ in active.values():
-            process.terminate()  # asks for a checkpoint
+            process.terminate()
         for process, _ in active.values():
             process.wait()
     return not interrupted

@@ -1,0 +1,31 @@
+"""Ctrl-C and SIGTERM as a question between two rounds."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+Stop = Callable[[], bool]
+
+
+@contextmanager
+def stop_requests() -> Iterator[Stop]:
+    """Turns Ctrl-C and SIGTERM into a question the loop asks between rounds; a second Ctrl-C interrupts at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # signals reach the main thread alone
+        return
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
