@@ -5,6 +5,7 @@ Each measurement is a process of its own, one after the other. Rates are steps p
 
 import os
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -111,9 +112,7 @@ def run_bench(updates: int) -> int:
     if find_spec("mujoco") is None:
         raise UsageError("bench mujoco needs MuJoCo: pip install 'bipars[mujoco]'")
     steps = 20_000
-    print(
-        f"{NUM_ENVS} environments; training on one core, {updates} updates of 20,000 steps after the first; best rates\n"
-    )
+    print(f"{NUM_ENVS} environments; training on one core, best of {updates} updates of 20,000 steps after the first\n")
     for task in TASKS:
         fast = _child("fast", task, steps, 1)
         rows = [("environments alone, one core", fast, "")]
@@ -142,7 +141,7 @@ def _child(*arguments: Any) -> float:
     return run_child("bipars.bench.mujoco", [str(argument) for argument in arguments], dict(os.environ))["rate"]
 
 
-MEASUREMENTS = {
+MEASUREMENTS: dict[str, Callable[..., float]] = {
     "fast": lambda task, steps, threads: measure_fast(task, int(steps), int(threads)),
     "gymnasium": lambda task, steps: measure_gymnasium(task, int(steps)),
     "training": lambda task, method, updates: measure_training(task, method, int(updates)),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bipars.envs import find_compiled
 from bipars.runs.directory import RunDirectory
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -15,27 +16,36 @@ STYLES = ("-", "--", ":")
 
 
 def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: Path) -> None:
-    """Steps per episode on the left; on the right, the weight of every term where a method has one of its own."""
+    """Performance; the weight of every term where a method has one of its own; effort where actions have a size."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for i, (name, runs) in enumerate(cells.items()):
+    metrics = {name: [run.metrics for run in runs] for name, runs in cells.items()}
+    poles = all(find_compiled(run.config.env) for runs in cells.values() for run in runs)
+    effort = any(row["evaluation_action_size"] for runs in metrics.values() for row in runs[0]) and not poles
+    figure, axes = plt.subplots(1, 2 + effort, figsize=(11 + 5 * effort, 4.2), layout="constrained")
+    for i, (name, runs) in enumerate(metrics.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
-        metrics = [run.metrics for run in runs]
-        _lines(left, metrics, "evaluation_length", style, name)
-        terms = [key for key in metrics[0][0] if key.startswith("weight/")]
+        _lines(axes[0], runs, "evaluation_length" if poles else "evaluation_return", style, name)
+        terms = [key for key in runs[0][0] if key.startswith("weight/")]
         for key in terms:
-            _lines(right, metrics, key, style, name if len(terms) == 1 else f"{name}: {key[7:]}")
-    left.set(title=title, xlabel="environment steps", ylabel="steps per episode (greedy)", ylim=(0, None))
-    right.set(title="weight of the term", xlabel="environment steps", ylabel="mean z over visited states")
-    right.axhline(0.0, color="grey", linewidth=0.8)
-    for axes in (left, right):
-        axes.grid(alpha=0.25)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize=8)
+            _lines(axes[1], runs, key, style, name if len(terms) == 1 else f"{name}: {key[7:]}")
+        if effort:
+            _lines(axes[2], runs, "evaluation_action_size", style, name)
+    performance = "steps per episode (greedy)" if poles else "true return (greedy)"
+    axes[0].set(title=title, xlabel="environment steps", ylabel=performance)
+    if poles:
+        axes[0].set_ylim(0, None)
+    axes[1].set(title="weight of the term", xlabel="environment steps", ylabel="mean z over visited states")
+    axes[1].axhline(0.0, color="grey", linewidth=0.8)
+    if effort:
+        axes[2].set(title="effort", xlabel="environment steps", ylabel="mean |a| (greedy)")
+    for axis in axes:
+        axis.grid(alpha=0.25)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

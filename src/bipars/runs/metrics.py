@@ -69,6 +69,22 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
+def on_grid(rows: list[dict[str, Any]], key: str, every: int = 4_000) -> list[tuple[int, Any]]:
+    """A figure of the acting policy at every `every` steps, as the paper records it.
+
+    A policy is evaluated once, after the update that made it, and acts until the next: the figure holds that long.
+    """
+    grid, last = [], rows[-1]["step"] if rows else 0
+    newest = iter(rows)
+    row, following = None, next(newest, None)
+    for step in range(every, last + 1, every):
+        while following is not None and following["step"] <= step:
+            row, following = following, next(newest, None)
+        if row is not None:
+            grid.append((step, row[key]))
+    return grid
+
+
 def read_last_row(path: Path) -> dict[str, Any] | None:
     """The newest complete row, reading only the end of the file."""
     try:

@@ -9,7 +9,8 @@
     term = ["harmful"]
     method = ["ppo", "ns", "mgl"]
 
-Every combination is one cell, named env/term/method; `label` replaces the method's part of the name, `settings` are
+Every combination is one cell, named env/term/method; a list in the place of a term means all of its terms at once, and
+`name` then names them. `label` replaces the method's part of the name, `settings` are
 configuration keys for all cells of the grid, `seeds` replaces the suite's, and `weights_from` names the cell whose
 learned weights are reused.
 """
@@ -30,7 +31,7 @@ from bipars.runs.directory import RunDirectory, check_root, seed_directory
 from bipars.seeds import parse_seeds
 
 SUITE_KEYS = {"title", "seeds", "steps", "grid"}
-GRID_KEYS = {"env", "term", "method", "label", "seeds", "settings", "weights_from"}
+GRID_KEYS = {"env", "term", "name", "method", "label", "seeds", "settings", "weights_from"}
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,11 @@ def _expand(path: Path, grid: dict[str, Any], seeds: tuple[int, ...], steps: int
         settings["total_steps"] = steps
     for env, term, method in product(grid["env"], grid.get("term", [""]), grid["method"]):
         label = grid.get("label", method)
-        name = "/".join(part.replace(":", "-").replace("/", "-") for part in (env, term or "none", label))
+        terms = term if isinstance(term, list) else [term] if term else []
+        parts = (env, grid.get("name") or "+".join(terms) or "none", label)
+        name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         try:
-            config = Config.from_dict({**settings, "env": env, "terms": [term] if term else [], "method": method})
+            config = Config.from_dict({**settings, "env": env, "terms": terms, "method": method})
             yield Cell(name, complete(config), seeds, grid.get("weights_from", "").format(env=env, term=term) or None)
         except UsageError as error:
             raise UsageError(f"{path}: cell '{name}': {error}") from error
