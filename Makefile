@@ -5,6 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+TESTABLE := .venv/.testable
 
 .PHONY: demo test lint lock clean
 
@@ -14,7 +15,7 @@ demo: $(INSTALLED)
 test: lint
 	$(BIN)/python -m pytest -n 2
 
-lint: $(INSTALLED)
+lint: $(TESTABLE)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -25,13 +26,22 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-# Pins whatever the newest compatible versions are now.
+# The tests also need the extras: MuJoCo, TensorBoard scalars, Stable-Baselines3.
+$(TESTABLE): $(INSTALLED) requirements-test.lock
+	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
+	touch $@
+
+# Pins whatever the newest compatible versions are now: what the library needs, and with that what its tests need.
+LOCK := .venv-lock/bin/python -m pip
 lock:
 	rm -rf .venv-lock
 	$(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet setuptools --upgrade
-	.venv-lock/bin/python -m pip install --quiet '.[dev]'
-	.venv-lock/bin/python -m pip freeze --all --exclude bipars --exclude pip > requirements.lock
+	$(LOCK) install --quiet setuptools --upgrade
+	$(LOCK) install --quiet .
+	$(LOCK) freeze --all --exclude bipars --exclude pip > requirements.lock
+	$(LOCK) install --quiet torch==2.13.0
+	$(LOCK) install --quiet '.[dev,interop,mujoco,tensorboard]'
+	$(LOCK) freeze --all --exclude bipars --exclude pip | sed 's/+cpu$$//' > requirements-test.lock
 	rm -rf .venv-lock build
 
 clean:

@@ -8,11 +8,15 @@ import pytest
 from gymnasium import spaces
 
 import bipars
+from bipars.config import Config
 from bipars.envs import spaces as codec
 from bipars.envs.gym import GymnasiumEnvironment
 from bipars.envs.stepped import SteppedWorld
 from bipars.errors import BiparsError, TermError, UsageError
 from bipars.lower.normalise import Moments, ReturnScale
+from bipars.program import build, complete
+from bipars.runs.directory import RunDirectory
+from bipars.runs.execute import execute
 from bipars.shaping.true_reward import TrueReward
 from envs_of_others import Counter, Push
 
@@ -393,3 +397,29 @@ def test_saved_statistics_come_back(tmp_path):
     np.testing.assert_array_equal(agent.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
     with pytest.raises(UsageError, match="trained on 'Pendulum-v1', not on 'CartPole-v1'"):
         bipars.BiPaRS.load(tmp_path / "agent", env="CartPole-v1")
+
+
+# Resuming
+
+
+@pytest.mark.parametrize(
+    ("env", "stops"),
+    [("Pendulum-v1", [2, 4]), ("Hopper-v5", [1, 2, 5])],  # MuJoCo is saved in mid-episode, others when they restart
+)
+def test_a_stopped_run_resumes_to_the_same_bytes(env, stops, tmp_path):
+    if env == "Hopper-v5":
+        pytest.importorskip("mujoco")
+    data = {"env": env, "terms": ["noise"], "total_steps": 384, "checkpoint_every": 2, "evaluation_episodes": 1}
+    config = complete(Config.from_dict(data | {"ppo": QUICK, "env_options": {}}))
+    calm = RunDirectory.create(tmp_path / "calm", config)
+    assert execute(calm, lambda: False)
+    broken = RunDirectory.create(tmp_path / "broken", config)
+    for stop in stops:
+        build.__globals__["_build"].cache_clear()  # another process would have another world
+        rounds = iter(range(len(broken.metrics) + 1, 7))
+        assert not execute(broken, lambda rounds=rounds, stop=stop: next(rounds) == stop)
+    build.__globals__["_build"].cache_clear()
+    assert execute(broken, lambda: False)
+    assert len(calm.metrics) == 6
+    assert broken.metrics_file.read_bytes() == calm.metrics_file.read_bytes()
+    assert broken.result == calm.result

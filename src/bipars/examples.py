@@ -19,14 +19,15 @@ def pendulum_calm(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any])
     return -5.0 * np.abs(next_obs[..., 2])
 
 
-def mountain_car_speed(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
-    """Helps: the car must swing to get up the hill."""
-    return 20.0 * np.abs(next_obs[..., 1])
+def acrobot_height(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    """Helps: the height of the tip, which must be swung above a line."""
+    cos_1, sin_1, cos_2, sin_2 = (next_obs[..., i] for i in range(4))
+    return -cos_1 - (cos_1 * cos_2 - sin_1 * sin_2)
 
 
-def mountain_car_centre(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
-    """Harms: "stay in the middle". The middle is the bottom of the valley."""
-    return -2.0 * np.abs(next_obs[..., 0] + 0.5)
+def acrobot_calm(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    """Harms: "move slowly". Without speed the tip stays low."""
+    return -0.5 * np.abs(next_obs[..., 4:]).sum(axis=-1)
 
 
 def cartpole_upright(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:

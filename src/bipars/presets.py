@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bipars.config import Config, PPOConfig, WeightConfig
+from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs import find_compiled
 
 TORQUE_WEIGHTS = {"Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100}
@@ -37,11 +37,12 @@ def preset(env: str, method: str = "mgl") -> Config:
             normalise_observations=True,
             normalise_returns=True,
         ),
+        upper=UpperConfig(noise_penalty=1.0, through_normaliser=True),
     )
 
 
 def _mujoco(env: str, method: str) -> Config:
-    """Appendix D of the paper, observations normalised."""
+    """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised."""
     config = Config(
         env=env,
         method=method,
@@ -52,7 +53,9 @@ def _mujoco(env: str, method: str) -> Config:
             clip=0.2,
             max_grad_norm=1.0,
             normalise_observations=True,
+            normalise_returns=True,
         ),
+        upper=UpperConfig(noise_penalty=1.0),
         weights=WeightConfig(
             low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=1e-3 if method in ("mgl", "imgl") else None
         ),
