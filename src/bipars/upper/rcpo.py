@@ -4,6 +4,7 @@ The policy maximises r - lambda c with the cost c = mean |a|; lambda rises while
 falls while it is below. As a weight function: one scalar weight lambda of the term f = -c.
 """
 
+import math
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -26,7 +27,7 @@ class Multiplier:
         self, weights: WeightFunction, terms: Float[Array, "time env term"], round: Int[Array, ""]
     ) -> WeightFunction:
         """lambda <- clip(lambda + eta (mean c - limit), 0, highest), once per round."""
-        rate = self.rate * jnp.asarray(self.decay) ** round
+        rate = self.rate * jnp.exp(math.log(self.decay) * round)  # in float32, 1 - 1e-9 itself would be 1
         excess = -terms.mean(axis=(0, 1)) - self.limit
         value = jnp.clip(weights.value + rate * excess, 0.0, self.highest)  # type: ignore[attr-defined]
         return eqx.tree_at(lambda w: w.value, weights, value)

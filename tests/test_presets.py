@@ -1,0 +1,100 @@
+"""Defaults that follow the environment, the MuJoCo settings of the paper, and RCPO by hand."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bipars
+from bipars.cli import _flag, follow_environment
+from bipars.config import Config
+from bipars.envs.base import BoxActions, Spaces
+from bipars.errors import UsageError
+from bipars.methods import find_method, resolve
+from bipars.presets import TORQUE_WEIGHTS, preset, task_term
+from bipars.runs.metrics import on_grid
+from bipars.shaping.builtin import make_term
+from bipars.shaping.weights import Range, ScalarWeights
+from bipars.upper.rcpo import Multiplier
+
+HOPPER = Spaces(11, BoxActions(3))
+
+
+def test_mujoco_tasks_have_the_papers_settings():
+    assert TORQUE_WEIGHTS == {
+        "Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100
+    }  # fmt: skip
+    rates = {}
+    for method in ("em", "mgl", "imgl"):
+        config = resolve(Config.from_dict({"env": "Hopper-v5", "method": method, "terms": ["torque:16"]}), HOPPER)
+        rates[method] = config.weights.learning_rate
+        assert config.ppo.policy_hidden == config.ppo.value_hidden == (64, 64, 64)
+        assert (config.ppo.clip, config.ppo.max_grad_norm, config.ppo.gamma) == (0.2, 1.0, 0.999)
+        assert (config.weights.low, config.weights.high, config.weights.initial) == (-1.0, 1.0, 1.0)
+        assert config.weights.max_grad_norm == 10.0
+    assert rates == {"em": 5e-4, "mgl": 1e-3, "imgl": 1e-3}
+    assert preset("Walker2d-v5").total_steps == 4_800_000
+    humanoid = preset("Humanoid-v5", "imgl")
+    assert (humanoid.ppo.policy_hidden, humanoid.upper.second_order) == ((32, 32), "none")
+
+
+def test_what_is_given_goes_before_the_preset():
+    config = Config.from_dict({"env": "Pendulum-v1", "ppo": {"gamma": 0.5}})
+    assert config.ppo.gamma == 0.5
+    assert config.ppo.policy_hidden == (64, 64)
+    assert Config.from_dict(config.to_dict()) == config
+    assert Config.from_dict({}) == Config()
+
+
+def test_flags_follow_the_environment():
+    assert _flag(["train", "--env", "X", "--method=em"], "--env") == "X"
+    assert _flag(["train", "--method=em"], "--method") == "em"
+    import bipars.cli
+
+    follow_environment(["train", "--env", "Hopper-v5"])
+    assert bipars.cli.PRESET.ppo.clip == 0.2
+    follow_environment(["train"])
+    assert Config() == bipars.cli.PRESET
+
+
+def test_the_torque_term_takes_the_tasks_w():
+    assert task_term("torque", "Hopper-v5") == "torque:16"
+    assert task_term("torque:3", "Hopper-v5") == "torque:3"
+    assert task_term("torque", "Pendulum-v1") == "torque"
+    action = np.array([[0.5, -0.5, 0.2], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(make_term("torque:16").fn(None, action, None, {}), [16 * (0.25 - 0.4), 4.0])
+    np.testing.assert_allclose(make_term("torque:16").as_cost().fn(None, action, None, {}), [-0.4, 0.0])
+    with pytest.raises(UsageError, match="w is -1.0; it must be a positive number"):
+        make_term("torque:-1")
+    with pytest.raises(UsageError, match="measures torque; the actions of this environment are discrete"):
+        bipars.BiPaRS("CartPole-v1", terms=["torque"])
+
+
+def test_rcpo_raises_its_multiplier_above_the_limit_and_keeps_it_above_zero():
+    weights = ScalarWeights(jnp.zeros(1), Range(0.0, None, None))
+    rule = Multiplier(limit=0.25, rate=0.1, decay=0.5, highest=0.03)
+    costly, cheap = -0.45 * jnp.ones((4, 2, 1)), jnp.zeros((4, 2, 1))
+    up = rule.update(weights, costly, jnp.asarray(0))
+    np.testing.assert_allclose(up.value, 0.1 * (0.45 - 0.25), rtol=1e-6)
+    later = rule.update(up, costly, jnp.asarray(1))
+    np.testing.assert_allclose(later.value, 0.02 + 0.05 * 0.2, rtol=1e-6)
+    np.testing.assert_allclose(rule.update(later, costly, jnp.asarray(0)).value, 0.03, rtol=1e-6)
+    np.testing.assert_allclose(rule.update(up, cheap, jnp.asarray(0)).value, 0.0, atol=0)
+    assert find_method("rcpo").multiplier == Multiplier(0.25, 5e-5, 1 - 1e-9, 1e4)
+
+
+def test_rcpo_trains_on_the_cost(monkeypatch):
+    ppo = {"num_envs": 2, "update_period": 64, "gradient_steps": 2, "batch_size": 32}
+    agent = bipars.BiPaRS("Pendulum-v1", terms=["torque"], method="rcpo", ppo=ppo, evaluation_episodes=1)
+    agent.learn(128)
+    row = agent.metrics[-1]
+    assert row["weight/torque"] > 0  # lambda left zero: random actions cost more than 0.25
+    assert agent.config.weights.high is None
+
+
+def test_figures_are_laid_on_the_papers_grid():
+    rows = [{"step": 20_000, "x": 1.0}, {"step": 40_000, "x": 2.0}]
+    grid = on_grid(rows, "x")
+    assert grid[0] == (20_000, 1.0)
+    assert [value for _, value in grid] == [1.0] * 5 + [2.0]
+    assert [step for step, _ in grid] == list(range(20_000, 40_001, 4_000))
+    assert on_grid([], "x") == []
