@@ -163,3 +163,11 @@ def test_list_and_help_name_everything(capsys):
     text = capsys.readouterr().out
     for name in ("cartpole-continuous", "harmful", "imgl", "foundation"):
         assert name in text
+
+
+def test_options_of_the_environment_are_read_as_they_are_meant():
+    from bipars.cli import _parse_option
+
+    options = dict(map(_parse_option, ("a=False", "b=none", "c=2", "d=2.0", "e=word", "f=TRUE")))
+    assert options == {"a": False, "b": None, "c": 2, "d": 2.0, "e": "word", "f": True}
+    assert isinstance(options["c"], int)

@@ -1,5 +1,7 @@
 """Any Gymnasium environment: spaces, terms, true rewards, restarts and what is wrong with bad ones."""
 
+import json
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -351,10 +353,10 @@ def test_a_helpful_and_a_harmful_term_at_once(optimised):
     """One-step episodes whose reward is the action: the answer is known."""
     terms = [
         bipars.RewardTerm("repeats", lambda obs, action, next_obs, info: action[0]),
-        bipars.RewardTerm("punishes", lambda obs, action, next_obs, info: -2 * action[0]),
+        bipars.RewardTerm("punishes", lambda obs, action, next_obs, info: -4 * action[0]),
     ]
     agent = bipars.BiPaRS(Push, terms=terms, seed=1, ppo={"update_period": 1024, "gradient_steps": 40})
-    agent.learn(20_000)
+    agent.learn(32_000)
     row = agent.metrics[-1]
     assert row["weight/punishes"] < row["weight/repeats"] - 0.2
     assert row["evaluation_return"] > 0.5
@@ -423,3 +425,82 @@ def test_a_stopped_run_resumes_to_the_same_bytes(env, stops, tmp_path):
     assert len(calm.metrics) == 6
     assert broken.metrics_file.read_bytes() == calm.metrics_file.read_bytes()
     assert broken.result == calm.result
+
+
+# What a reviewer found
+
+
+class Mixed(Push):
+    """Reports a whole number in one episode and a fraction in the next."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"bonus": 0 if self.where[0] > 0 else 0.5, "words": "no number"}
+
+
+def test_info_keeps_the_type_of_every_environment():
+    w = world(Mixed, [bipars.RewardTerm.from_info("bonus")], num_envs=4)
+    _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
+    np.testing.assert_array_equal(batch.terms[..., 0], np.where(batch.obs[..., 0] > 0, 0, 0.5))
+    with pytest.raises(TermError, match=r"'words': info\['words'\] is .*no number.*; expected a single number"):
+        quick(Mixed, [bipars.RewardTerm.from_info("words")])
+
+
+def test_two_agents_do_not_share_environments():
+    alone = quick("Pendulum-v1").learn(128).metrics
+    first = quick("Pendulum-v1").learn(64)
+    quick("Pendulum-v1", seed=1).learn(64)
+    first.learn(64)
+    np.testing.assert_equal(first.metrics, alone)
+
+
+def test_a_batch_that_failed_is_not_gone_on_from():
+    calls = []
+
+    def fails_once(obs, action, next_obs, info):
+        calls.append(1)
+        if len(calls) == 100:
+            raise RuntimeError("once")
+        return 0.0
+
+    agent = quick(lambda: Counter(1000), [bipars.RewardTerm("t", fails_once)])
+    with pytest.raises(TermError):
+        agent.learn(256)
+    agent.learn(64)
+    assert agent._state.env.obs[0, 1] == 32  # began anew instead of continuing from somewhere else
+
+
+def test_an_episode_without_end_ends_its_evaluation(monkeypatch):
+    monkeypatch.setattr("bipars.envs.stepped.LONGEST", 50)
+    w = world(lambda: Counter(10**9))
+    assert w.evaluate(Fixed(), jax.random.key(0)).length.tolist() == [50, 50]
+
+
+def test_rarely_evaluated_runs_finish_and_are_plotted(tmp_path):
+    from bipars.report.curves import plot_curves
+    from bipars.report.summary import summarise_runs, table
+
+    data = {"env": "Pendulum-v1", "terms": ["noise"], "total_steps": 192, "evaluation_every": 2}
+    config = complete(Config.from_dict(data | {"ppo": QUICK, "evaluation_episodes": 1}))
+    run = RunDirectory.create(tmp_path / "cell" / "seed-0000", config)
+    assert execute(run, lambda: False)
+    assert [row["evaluation_return"] is None for row in run.metrics] == [True, False, False]
+    assert run.result["evaluations_averaged"] == 2
+    assert "cell" in table(summarise_runs([run], tmp_path))
+    plot_curves({"mgl": [run]}, "title", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+
+
+def test_a_stored_configuration_does_not_follow_todays_presets(tmp_path):
+    agent = quick("Pendulum-v1")
+    path = agent.save(tmp_path / "agent")
+    about = json.loads((path / "config.json").read_text())
+    del about["config"]["upper"]["through_normaliser"]
+    (path / "config.json").write_text(json.dumps(about))
+    assert RunDirectory(path).config.upper.through_normaliser is False
+
+
+def test_keys_of_a_dict_keep_their_order():
+    space = spaces.Dict({"zeta": spaces.Box(0, 1, (1,)), "alpha": spaces.Box(2, 3, (1,))}, sort_keys=False)
+    again = codec.from_description(json.loads(json.dumps(codec.describe(space))))
+    assert list(again.spaces) == ["zeta", "alpha"]

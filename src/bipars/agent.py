@@ -14,6 +14,7 @@ from bipars.acting import ActingPolicy
 from bipars.callbacks import Callback, UpdateFunction, as_callbacks
 from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs.make import Env, environment_name
+from bipars.envs.stepped import SteppedWorld
 from bipars.errors import UsageError
 from bipars.export import LearnedWeightFunction, ShapedEnv
 from bipars.methods import find_method
@@ -78,7 +79,7 @@ class BiPaRS:
         terms = _as_terms(terms)
         objects = _objects(env, settings["env"], terms, true_reward)
         config = complete(Config.from_dict(settings), objects)
-        program = build(config, objects)
+        program = build(config, objects, share=False)
         own = _own(env, terms, true_reward)
         self._set_up(config, objects, own, program, program.init(config.seed), 0)
 
@@ -174,6 +175,12 @@ class BiPaRS:
         """`env` with the true reward plus every term times its learned weight, for any other library."""
         reward = TrueReward(self.config.reward, self._objects.true_reward)
         return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
+
+    def close(self) -> None:
+        """Ends the environments; only those with processes of their own (`vector="async"`) need it."""
+        world = self._program.algorithm.world
+        if isinstance(world, SteppedWorld):
+            world.close()
 
     def evaluate(self, seed: int = 0) -> tuple[float, float]:
         """Mean true return and mean length of greedy episodes."""

@@ -55,7 +55,7 @@ class TensorBoard(Callback):
         require_tensorboard()
 
     def on_start(self, agent: "BiPaRS") -> None:
-        self._writer = ScalarWriter(self.directory, agent.num_timesteps)
+        self._writer = ScalarWriter(self.directory, agent.num_timesteps + 1)
 
     def on_update(self, agent: "BiPaRS", row: Mapping[str, Any]) -> None:
         assert self._writer is not None

@@ -230,6 +230,9 @@ def _parse_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise UsageError(f"--env-option is '{text}'; expected name=value, such as force=20")
+    words = {"true": True, "false": False, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
     try:
         number = float(value)
     except ValueError:

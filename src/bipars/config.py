@@ -247,12 +247,14 @@ class Config(Settings):
         return json.dumps(shared.to_dict(), sort_keys=True)
 
     @staticmethod
-    def from_dict(data: dict[str, Any]) -> "Config":
-        """From parsed JSON or TOML; what is not given takes the defaults of its environment."""
+    def from_dict(data: dict[str, Any], base: "Config | None" = None) -> "Config":
+        """From parsed JSON or TOML; what is not given is as in `base`, or else takes the environment's defaults."""
         from bipars.presets import preset
 
         require(isinstance(data, dict), "config", data, "settings by name")
-        return _merge(preset(str(data.get("env", Config.env)), str(data.get("method", Config.method))), data, "config")
+        if base is None:
+            base = preset(str(data.get("env", Config.env)), str(data.get("method", Config.method)))
+        return _merge(base, data, "config")
 
 
 def _merge(base: Any, data: Any, where: str) -> Any:

@@ -3,6 +3,7 @@
 Nothing here computes in JAX: other libraries call it at every step.
 """
 
+import copy
 import json
 import os
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from bipars.lower.normalise import Moments
 from bipars.networks import to_numpy
 from bipars.runs.checkpoint import decode_tree, encode_tree
 from bipars.runs.files import write_atomically
-from bipars.shaping.terms import RewardTerm
+from bipars.shaping.terms import CompiledTerm, RewardTerm
 from bipars.shaping.true_reward import TrueReward
 from bipars.shaping.weights import WeightFunction, make_weights
 
@@ -123,15 +124,16 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
         self._obs: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self._obs, info = self.env.reset(seed=seed, options=options)
-        return self._obs, info
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._obs = copy.deepcopy(obs)  # environments may write into what they returned
+        return obs, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         next_obs, reward, terminated, truncated, info = self.env.step(action)
         step = (self._obs, action, next_obs, info)
         values = np.array(
             [
-                term.on_step(params, *step, self.np_random)
+                term.on_step(params, *self._as_seen(term, step), self.np_random)
                 for term, params in zip(self.terms, self.term_params, strict=True)
             ]
         )
@@ -140,8 +142,17 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
         info = {**info, "true_reward": true}
         for term, value, weight in zip(self.terms, values, weights, strict=True):
             info |= {f"term/{term.name}": float(value), f"weight/{term.name}": float(weight)}
-        self._obs = next_obs
+        self._obs = copy.deepcopy(next_obs)
         return next_obs, true + float(weights @ values), terminated, truncated, info
+
+    def _as_seen(self, term: RewardTerm, step: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
+        """Terms of ours see flat observations and the policy's actions, terms of yours what the environment has."""
+        if not isinstance(term, CompiledTerm):
+            return step
+        obs, action, next_obs, info = step
+        space = self.observation_space
+        chosen = spaces.policy_action(self.action_space, np.asarray(action))
+        return spaces.flatten(space, obs, lead=0), chosen, spaces.flatten(space, next_obs, lead=0), info
 
 
 def _sizes(space: Space[Any]) -> Any:

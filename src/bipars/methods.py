@@ -118,6 +118,8 @@ def resolve(config: Config, env: HasSpaces) -> Config:
     initial = weights.initial if method.initial_weight is None else method.initial_weight
     rate = weights.learning_rate or method.learning_rate or preset_learning_rate(config.terms)
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
+    if method.multiplier is not None and form != "scalar":
+        raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")
     if method.multiplier is not None:
         weights = replace(weights, low=None, high=None)  # it has bounds of its own
     return replace(config, weights=weights)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bipars.callbacks import require_tensorboard
 from bipars.config import Config
-from bipars.envs.make import Env, check_world, make_world
+from bipars.envs.make import Env, check_world, is_compiled, make_world
 from bipars.errors import UsageError
 from bipars.lower.normalise import Moments
 from bipars.methods import find_method, resolve
@@ -109,9 +109,15 @@ def make_terms(config: Config, given: Sequence[RewardTerm] | None) -> tuple[Rewa
     return find_method(config.method).prepare_terms(config.method, terms)
 
 
-def build(config: Config, objects: Objects = NO_OBJECTS) -> Program:
-    """The program of a complete configuration."""
-    return _build(config.program_text(), make_terms(config, objects.terms), objects)
+def build(config: Config, objects: Objects = NO_OBJECTS, share: bool = True) -> Program:
+    """The program of a complete configuration.
+
+    Shared by all who ask for it one after the other. Who holds on to it, as an agent does, must not `share`
+    environments that are stepped from Python: they can only be in one place at a time.
+    """
+    shared = share or is_compiled(config, objects.env)
+    make = _build if shared else _build.__wrapped__
+    return make(config.program_text(), make_terms(config, objects.terms), objects)
 
 
 @functools.lru_cache(maxsize=8)
@@ -120,9 +126,10 @@ def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Progra
     config = Config.from_dict(json.loads(text))
     method = find_method(config.method)
     learns = method.estimator is not None and config.weights_from is None
+    ahead = int(learns and config.upper.sampling == "round")
     algorithm = BiLevel(
         config,
-        make_world(config, terms, TrueReward(config.reward, objects.true_reward), objects.env),
+        make_world(config, terms, TrueReward(config.reward, objects.true_reward), objects.env, ahead),
         len(terms),
         method,
         method.estimator(config) if learns and method.estimator else None,

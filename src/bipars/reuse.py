@@ -26,6 +26,11 @@ def with_weights_from(config: Config, source: str | Path | None, seed: int) -> C
         mine, theirs = getattr(config, name), getattr(learned, name)
         if mine != theirs:
             raise UsageError(f"{run.path} learned its weights with {name} {theirs!r}; this run has {mine!r}")
+    if config.ppo.normalise_observations != learned.ppo.normalise_observations:
+        raise UsageError(
+            f"{run.path} learned its weights with ppo.normalise_observations {learned.ppo.normalise_observations}; "
+            "this run must have the same"
+        )
     if find_method(learned.method).estimator is None:
         raise UsageError(f"{run.path} used method '{learned.method}', which learns no weights")
     if learned.seed != seed and any(term.startswith("random") for term in config.terms):

@@ -280,7 +280,7 @@ class BiLevel:
         every = self.config.evaluation_every
         if every == 1:
             return state, self.world.evaluate(self.acting(state), key)
-        due = state.round % every == 0
+        due = (state.round % every == 0) | (state.round == self.config.num_updates - self.samples_by_round)
         assert state.evaluation is not None
         if self.world.compiled:
             evaluation = jax.lax.cond(

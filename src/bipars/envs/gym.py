@@ -2,6 +2,7 @@
 
 import copy
 import difflib
+import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal
@@ -17,6 +18,37 @@ from bipars.errors import UsageError
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 
+class _PlainInfo:
+    """Keeps what each environment reports as it is; Gymnasium gives all the type of the first one's value."""
+
+    num_envs: int
+
+    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
+        for key, value in env_info.items():
+            vector_infos.setdefault(key, np.full(self.num_envs, None, object))[env_num] = value
+            vector_infos.setdefault(f"_{key}", np.zeros(self.num_envs, bool))[env_num] = True
+        return vector_infos
+
+
+class _Sync(_PlainInfo, SyncVectorEnv):
+    pass
+
+
+class _Async(_PlainInfo, AsyncVectorEnv):
+    pass
+
+
+def _on_any_core(make: Factory) -> Factory:
+    """For a process of its own, which would inherit the one core of a worker."""
+
+    def unpinned() -> gymnasium.Env[Any, Any]:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        return make()
+
+    return unpinned
+
+
 class GymnasiumEnvironment:
     """Copies of one environment. Episodes restart by an explicit reset, so there are no ghost steps to mask."""
 
@@ -24,9 +56,11 @@ class GymnasiumEnvironment:
         self.num_envs = num_envs
         self.vector: SyncVectorEnv | AsyncVectorEnv
         if mode == "sync":
-            self.vector = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+            self.vector = _Sync([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
         else:  # never forked: JAX has threads
-            self.vector = AsyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED, context="forkserver")
+            self.vector = _Async(
+                [_on_any_core(make)] * num_envs, autoreset_mode=AutoresetMode.DISABLED, context="forkserver"
+            )
         self.observation_space = self.vector.single_observation_space
         self.action_space = self.vector.single_action_space
         try:

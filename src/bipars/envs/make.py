@@ -31,7 +31,13 @@ def environment_name(env: "str | Env") -> str:
     return env if isinstance(env, str) else gymnasium_factory(env, {})[0]
 
 
-def make_world(config: Config, terms: tuple[RewardTerm, ...], true_reward: TrueReward, env: Env | None = None) -> World:
+def make_world(
+    config: Config,
+    terms: tuple[RewardTerm, ...],
+    true_reward: TrueReward,
+    env: Env | None = None,
+    batches_ahead: int = 0,
+) -> World:
     """The world of a configuration. `env` is the environment itself where its name is not enough to make it."""
     ppo = config.ppo
     steps = ppo.update_period // ppo.num_envs
@@ -40,7 +46,14 @@ def make_world(config: Config, terms: tuple[RewardTerm, ...], true_reward: TrueR
         return CompiledWorld(compiled, terms, ppo.num_envs, steps, config.evaluation_episodes)
     make = host_maker(config, env)
     return SteppedWorld(
-        make, terms, true_reward, ppo.num_envs, steps, config.evaluation_episodes, config.checkpoint_every
+        make,
+        terms,
+        true_reward,
+        ppo.num_envs,
+        steps,
+        config.evaluation_episodes,
+        config.checkpoint_every,
+        batches_ahead,
     )
 
 

@@ -229,7 +229,8 @@ def from_description(data: Mapping[str, Any]) -> Space[Any]:
         case "MultiDiscrete":
             return spaces.MultiDiscrete(data["nvec"], start=data["start"])
         case "Dict":
-            return spaces.Dict({key: from_description(part) for key, part in data["spaces"].items()})
+            parts = {key: from_description(part) for key, part in data["spaces"].items()}
+            return spaces.Dict(parts, sort_keys=False)
         case "Tuple":
             return spaces.Tuple([from_description(part) for part in data["spaces"]])
         case other:

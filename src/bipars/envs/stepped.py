@@ -23,6 +23,9 @@ from bipars.shaping.terms import RewardTerm, evaluate_terms
 from bipars.shaping.true_reward import TrueReward
 from bipars.signals import check_rewards
 
+LONGEST = 10_000
+"""Steps after which an evaluation stops waiting for the end of an episode."""
+
 
 class HostState(NamedTuple):
     """What is known of the environments between two updates."""
@@ -53,9 +56,12 @@ class SteppedWorld:
         steps: int,
         episodes: int,
         restart_every: int,
+        batches_ahead: int = 0,
     ) -> None:
+        """`batches_ahead`: batches that are run before the first update."""
         self.terms, self.true_reward = terms, true_reward
-        self.num_envs, self.steps, self.episodes, self.restart_every = num_envs, steps, episodes, restart_every
+        self.num_envs, self.steps, self.episodes = num_envs, steps, episodes
+        self.restart_every, self.batches_ahead = restart_every, batches_ahead
         self._make = make
         self._env = make(num_envs)
         self._evaluation_env: HostEnvironment | None = None
@@ -91,6 +97,7 @@ class SteppedWorld:
     def run(self, policy: Policy, state: HostState, key: PRNGKeyArray) -> tuple[HostState, Batch]:
         action_key, restart_key, term_key = jax.random.split(key, 3)
         obs, restarted = self._enter(state, restart_key)
+        self._here = None  # until this batch is complete: what fails in its middle cannot be gone on from
         noise = np.asarray(policy.draw_noise(action_key, (self.steps, self.num_envs)))
         acting = in_numpy(policy)
         experience = Experience(self._env, self.steps, int(state.updates) * self.steps * self.num_envs)
@@ -122,7 +129,7 @@ class SteppedWorld:
         obs = env.reset(seed_from(key))
         alive = np.ones(self.episodes, bool)
         true_return, length, effort = np.zeros(self.episodes), np.zeros(self.episodes, np.int32), 0.0
-        while alive.any():
+        while alive.any() and length.max() < LONGEST:
             experience = Experience(env, 1)
             obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
             reward = self.true_reward.evaluate_alone(experience, self.terms)[0]
@@ -144,7 +151,8 @@ class SteppedWorld:
         """Makes the environments stand where `state` says; true where they had to start new episodes instead."""
         if state.snapshot:
             return state.obs if state.obs is self._here else self._env.restore(state.snapshot), False
-        if state.obs is self._here and (state.updates % self.restart_every or state.updates == 0):
+        updates = int(state.updates) - self.batches_ahead
+        if state.obs is self._here and (updates <= 0 or updates % self.restart_every):
             return state.obs, False
         return self._env.reset(seed_from(key)), True
 

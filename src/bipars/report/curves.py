@@ -52,6 +52,6 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
 
 def _lines(axes: Any, metrics: Sequence[list[dict[str, Any]]], key: str, style: dict[str, str], label: str) -> None:
     steps = np.array([row["step"] for row in metrics[0]])
-    values = np.array([[row[key] for row in rows] for rows in metrics])
+    values = np.array([[row[key] for row in rows] for rows in metrics], float)  # None, not evaluated yet, becomes nan
     axes.plot(steps, values.T, **style, alpha=0.15, linewidth=0.7)
     axes.plot(steps, values.mean(axis=0), **style, linewidth=2, label=label)

@@ -11,6 +11,7 @@ import numpy as np
 
 from bipars.errors import CheckpointError
 from bipars.runs.directory import RunDirectory
+from bipars.runs.metrics import evaluated
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def _lengths(run: RunDirectory) -> list[float]:
             f"{run.metrics_file} was altered after the run was finished: its last row is not of step "
             f"{run.result['steps']}. Restore it, or delete {run.path} and train again"
         )
-    return [row["evaluation_length"] for row in rows]
+    return [row["evaluation_length"] for row in evaluated(rows, run.config.evaluation_every)]
 
 
 def table(cells: Sequence[CellSummary]) -> str:

@@ -104,7 +104,8 @@ class RunDirectory:
     @property
     def config(self) -> Config:
         try:
-            return Config.from_dict(self._about["config"])
+            # A setting that did not exist when the run was made is off, whatever today's defaults are.
+            return Config.from_dict(self._about["config"], base=Config())
         except UsageError as error:
             raise RunDirectoryError(f"{self.config_file} cannot be used: {error}") from error
 

@@ -14,7 +14,7 @@ from bipars.program import NO_OBJECTS, LearnedWeights, Objects, Program, build
 from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
 from bipars.runs.directory import RunDirectory, saved_agent_message
 from bipars.runs.files import sha256, write_json
-from bipars.runs.metrics import MetricsWriter
+from bipars.runs.metrics import MetricsWriter, evaluated
 from bipars.runs.stopping import Stop
 from bipars.signals import check_finite, summarise
 from bipars.train import TrainState
@@ -48,7 +48,7 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
     program = build(config, objects)
     state, start, writer = restore(run, program) or begin(run, program)
     period = config.ppo.update_period
-    scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start)) if config.tensorboard else None
+    scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start) + 1) if config.tensorboard else None
     try:
         with open(run.timings_file, "a", buffering=1) as timings:  # by lines
             for round in range(start, program.rounds):
@@ -103,7 +103,7 @@ def restore(run: RunDirectory, program: Program) -> tuple[TrainState, int, Metri
 def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> tuple[Program, TrainState, int]:
     """The newest intact state of a run (or saved agent), without touching it."""
     run = RunDirectory(path)
-    program = build(run.config, objects)
+    program = build(run.config, objects, share=False)
     for manifest, content in verified_checkpoints(run.checkpoints):
         source = str(run.checkpoints / manifest.tensors)
         return program, decode_tree(content, program.abstract_state(), source), manifest.round
@@ -124,7 +124,7 @@ def load_weights(path: str | os.PathLike[str]) -> LearnedWeights:
 def make_result(run: RunDirectory, program: Program, state: TrainState) -> dict[str, Any]:
     """What a finished run amounts to. Holds no times: the same run gives the same bytes."""
     rows = run.metrics
-    last = [row for row in rows if row["round"] % run.config.evaluation_every == 0][-LAST_EVALUATIONS:] or rows[-1:]
+    last = evaluated(rows, run.config.evaluation_every)[-LAST_EVALUATIONS:]
     return {
         "steps": rows[-1]["step"],
         "evaluations_averaged": len(last),

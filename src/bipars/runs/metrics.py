@@ -69,6 +69,11 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
+def evaluated(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
+    """The rows of a finished run whose policy was evaluated: every so many, and the last."""
+    return [row for row in rows if row["round"] % every == 0 or row is rows[-1]]
+
+
 def on_grid(rows: list[dict[str, Any]], key: str, every: int = 4_000) -> list[tuple[int, Any]]:
     """A figure of the acting policy at every `every` steps, as the paper records it.
 

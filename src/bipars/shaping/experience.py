@@ -128,7 +128,17 @@ def info_values(info: Mapping[str, Any], key: str, num_envs: int) -> np.ndarray:
     missing = [env for env in range(num_envs) if not _present(info, key, env)] if f"_{key}" in info else []
     if missing:
         raise TermError(f"info of environment {missing[0]} has no key '{key}'; others have it. Report it at every step")
-    return np.asarray(info[key])
+    values = info[key]
+    return np.array(list(values)) if values.dtype == object else values
+
+
+def info_numbers(experience: Experience, key: str) -> np.ndarray:
+    """(time, env): a key of `info` that holds one number."""
+    values = experience.info(key)
+    if values.shape != experience.shape or values.dtype.kind not in "fiub":
+        example = values[0, 0] if values.ndim > 1 else values[0]
+        raise TermError(f"info['{key}'] is {example!r}; expected a single number")
+    return values.astype(float)
 
 
 def _present(info: Mapping[str, Any], key: str, env: int) -> bool:

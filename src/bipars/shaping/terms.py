@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.envs.base import ActionSpace, BoxActions, Environment
 from bipars.errors import TermError, UsageError
-from bipars.shaping.experience import BatchInfo, Experience, StepInfo
+from bipars.shaping.experience import BatchInfo, Experience, StepInfo, info_numbers
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 
@@ -160,7 +160,7 @@ class InfoTerm(RewardTerm):
 
     def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
         try:
-            return experience.info(self.key).astype(float)
+            return info_numbers(experience, self.key)
         except TermError as error:
             raise TermError(f"term '{self.name}': {error}") from None
 

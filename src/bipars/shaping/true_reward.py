@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import TermError, UsageError
-from bipars.shaping.experience import Experience
+from bipars.shaping.experience import Experience, info_numbers
 from bipars.shaping.terms import RewardTerm, TermFunction
 
 CHOICES = ("env", "env-minus-terms", "info:KEY")
@@ -38,7 +38,7 @@ class TrueReward:
         if self.fn is not None:
             return RewardTerm("true reward", self.fn).on_host((), experience, None)
         try:
-            return experience.info(self.kind.removeprefix("info:")).astype(float)
+            return info_numbers(experience, self.kind.removeprefix("info:"))
         except TermError as error:
             raise TermError(f"the true reward is '{self.kind}', but {error}") from None
 
