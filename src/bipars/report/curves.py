@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bipars.envs import find_compiled
+from bipars.report.summary import short_name
 from bipars.runs.directory import RunDirectory
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -16,11 +17,12 @@ STYLES = ("-", "--", ":")
 
 
 def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: Path) -> None:
-    """Performance; the weight of every term where a method has one of its own; effort where actions have a size."""
+    """Performance; the weight of every term where a method moves it; effort where actions have a size."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import EngFormatter
 
     metrics = {name: [run.metrics for run in runs] for name, runs in cells.items()}
     poles = all(find_compiled(run.config.env) for runs in cells.values() for run in runs)
@@ -30,8 +32,10 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
         _lines(axes[0], runs, "evaluation_length" if poles else "evaluation_return", style, name)
         terms = [key for key in runs[0][0] if key.startswith("weight/")]
-        for key in terms:
-            _lines(axes[1], runs, key, style, name if len(terms) == 1 else f"{name}: {key[7:]}")
+        moved = len({row[key] for key in terms for row in runs[0]}) > 1
+        for k, key in enumerate(terms if moved else ()):
+            line = style if len(terms) == 1 else style | {"linestyle": STYLES[k % len(STYLES)]}
+            _lines(axes[1], runs, key, line, name if len(terms) == 1 else f"{name}: {short_name(key[7:])}")
         if effort:
             _lines(axes[2], runs, "evaluation_action_size", style, name)
     performance = "steps per episode (greedy)" if poles else "true return (greedy)"
@@ -44,6 +48,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
         axes[2].set(title="effort", xlabel="environment steps", ylabel="mean |a| (greedy)")
     for axis in axes:
         axis.grid(alpha=0.25)
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         if axis.get_legend_handles_labels()[0]:
             axis.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=130)

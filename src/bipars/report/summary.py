@@ -70,6 +70,11 @@ def _lengths(run: RunDirectory) -> list[float]:
     return [row["evaluation_length"] for row in evaluated(rows, run.config.evaluation_every)]
 
 
+def short_name(term: str) -> str:
+    """The function of an imported term, without its module."""
+    return term.rpartition(".")[2] if term.startswith("import:") else term
+
+
 def table(cells: Sequence[CellSummary]) -> str:
     """Markdown, readable in a terminal too."""
     head = ["run", "seeds", "steps per episode (95 %)", "worst", "over all", "true return", "mean weight"]
@@ -84,7 +89,7 @@ def table(cells: Sequence[CellSummary]) -> str:
 
 def _row(cell: CellSummary) -> list[str]:
     low, high = bootstrap_interval(cell.final)
-    weights = ", ".join(f"{term} {values.mean():+.2f}" for term, values in cell.weights.items())
+    weights = ", ".join(f"{short_name(term)} {values.mean():+.2f}" for term, values in cell.weights.items())
     return [
         cell.name,
         str(len(cell.seeds)),
