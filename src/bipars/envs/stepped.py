@@ -69,10 +69,6 @@ class SteppedWorld:
         """The observations where the training environments stand now; a state that holds others is from elsewhere."""
 
     @property
-    def env(self) -> HostEnvironment:
-        return self._env
-
-    @property
     def observation_size(self) -> int:
         return self._env.observation_size
 
