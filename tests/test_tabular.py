@@ -6,14 +6,13 @@ holds each of the 2 x 8 episodes once is the exact expectation, and no sampling 
 
 import itertools
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bipars.lower.ppo import Samples, surrogate
-from bipars.networks import ravel
+from bipars.networks import module, ravel
 from bipars.upper.base import LowerStep, true_gradient
 from bipars.upper.credit import advantage_credit
 from bipars.upper.imgl import IncrementalMetaGradient
@@ -28,7 +27,8 @@ TRUE = np.array([[0.0, 1.0], [2.0, -1.0]])
 TERM = np.array([[0.5, -1.0], [0.3, 0.7]])
 
 
-class TablePolicy(eqx.Module):
+@module
+class TablePolicy:
     """Softmax over a table of time, state and action."""
 
     logits: jax.Array
@@ -38,7 +38,8 @@ class TablePolicy(eqx.Module):
         return table[obs[..., 0].astype(int), obs[..., 1].astype(int), action]
 
 
-class TableWeights(eqx.Module):
+@module
+class TableWeights:
     table: jax.Array
 
     def __call__(self, obs, action):

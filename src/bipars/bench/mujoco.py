@@ -59,16 +59,23 @@ def _rate(env: Any, step: Any, reset: Any, steps: int) -> float:
     return best
 
 
-def measure_training(task: str, method: str, updates: int) -> float:
-    """Whole updates of 20,000 steps: acting, stepping and learning, on one core."""
-    use_one_core(0)
+def measure_training(task: str, method: str, updates: int, threads: int) -> float:
+    """Whole updates of 20,000 steps: acting, stepping and learning."""
+    if threads == 1:
+        use_one_core(0)
     keep_freed_memory()
     import jax
 
     from bipars.config import Config
     from bipars.program import build, complete
 
-    settings = {"env": task, "method": method, "terms": ["torque"], "evaluation_every": 1_000_000}
+    settings = {
+        "env": task,
+        "env_options": {"threads": threads},
+        "method": method,
+        "terms": ["torque"],
+        "evaluation_every": 1_000_000,
+    }
     config = Config.from_dict(settings)
     program = build(complete(config))
     state, _ = program.iterate(program.init(0), 0)
@@ -81,14 +88,15 @@ def measure_training(task: str, method: str, updates: int) -> float:
     return config.ppo.update_period / float(np.min(seconds))
 
 
-def measure_peer(task: str, steps: int) -> float:
-    """Stable-Baselines3's PPO: same environments, networks, batch and number of gradient steps, on one core."""
-    use_one_core(0)
+def measure_peer(task: str, steps: int, threads: int) -> float:
+    """Stable-Baselines3's PPO: same environments, networks, batch and number of gradient steps."""
+    if threads == 1:
+        use_one_core(0)
     import stable_baselines3
     import torch
     from stable_baselines3.common.env_util import make_vec_env
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     model = stable_baselines3.PPO(
         "MlpPolicy",
         make_vec_env(task, n_envs=NUM_ENVS),
@@ -111,30 +119,32 @@ def run_bench(updates: int) -> int:
     """Prints the table; the peer's column only where it is installed."""
     if find_spec("mujoco") is None:
         raise UsageError("bench mujoco needs MuJoCo: pip install 'bipars[mujoco]'")
-    steps = 20_000
-    print(f"{NUM_ENVS} environments; training on one core, best of {updates} updates of 20,000 steps after the first\n")
+    steps, peer_installed = 20_000, find_spec("stable_baselines3") is not None
+    print(f"{NUM_ENVS} environments; training: best of {updates} updates of 20,000 steps after the first\n")
     for task in TASKS:
-        fast = _child("fast", task, steps, 1)
-        rows = [("environments alone, one core", fast, "")]
-        two, sync = _child("fast", task, steps, 2), _child("gymnasium", task, steps)
-        rows += [
-            ("environments alone, two threads", two, ""),
-            ("Gymnasium's SyncVectorEnv", sync, f"ours {two / sync:.2f} times that (bound 1.5)"),
-        ]
-        ppo, mgl = _child("training", task, "ppo", updates), _child("training", task, "mgl", updates)
-        rows += [
-            ("training, ppo", ppo, f"{ppo / fast:.0%} of the environments alone (bound 80 %)"),
-            ("training, mgl", mgl, f"{ppo / mgl:.2f} times ppo's time (bound 1.3)"),
-        ]
-        if find_spec("stable_baselines3") is not None:
-            peer = _child("peer", task, steps)
-            rows.append(("Stable-Baselines3's PPO", peer, f"ours {ppo / peer:.2f} times that (bound 2)"))
         print(task)
-        for name, rate, remark in rows:
-            print(f"  {name:34}{rate:9,.0f} steps/s   {remark}".rstrip(), flush=True)
-    if find_spec("stable_baselines3") is None:
+        alone = {threads: _child("fast", task, steps, threads) for threads in (1, 2)}
+        sync = _child("gymnasium", task, steps)
+        _row("environments alone, one core", alone[1])
+        _row("environments alone, two threads", alone[2])
+        _row("Gymnasium's SyncVectorEnv", sync, f"ours {alone[2] / sync:.2f} times that (bound 1.5)")
+        for threads, where in ((1, "one core"), (2, "two threads")):
+            ppo = _child("training", task, "ppo", updates, threads)
+            share = f"{ppo / alone[threads]:.0%} of the environments alone" + " (bound 80 %)" * (threads == 1)
+            _row(f"training, ppo, {where}", ppo, share)
+            if threads == 1:
+                mgl = _child("training", task, "mgl", updates, threads)
+                _row(f"training, mgl, {where}", mgl, f"{ppo / mgl:.2f} times ppo's time (bound 1.3)")
+            if peer_installed:
+                peer = _child("peer", task, steps, threads)
+                _row(f"Stable-Baselines3's PPO, {where}", peer, f"ours {ppo / peer:.2f} times that (bound 2)")
+    if not peer_installed:
         print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")
     return 0
+
+
+def _row(name: str, rate: float, remark: str = "") -> None:
+    print(f"  {name:38}{rate:9,.0f} steps/s   {remark}".rstrip(), flush=True)
 
 
 def _child(*arguments: Any) -> float:
@@ -144,8 +154,8 @@ def _child(*arguments: Any) -> float:
 MEASUREMENTS: dict[str, Callable[..., float]] = {
     "fast": lambda task, steps, threads: measure_fast(task, int(steps), int(threads)),
     "gymnasium": lambda task, steps: measure_gymnasium(task, int(steps)),
-    "training": lambda task, method, updates: measure_training(task, method, int(updates)),
-    "peer": lambda task, steps: measure_peer(task, int(steps)),
+    "training": lambda task, method, updates, threads: measure_training(task, method, int(updates), int(threads)),
+    "peer": lambda task, steps, threads: measure_peer(task, int(steps), int(threads)),
 }
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from typing import Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -10,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.lower.normalise import Moments
-from bipars.networks import MLP, make_mlp, namespace, one_hot
+from bipars.networks import MLP, make_mlp, module, namespace, one_hot
 from bipars.shaping.weights import WeightFunction
 
 
@@ -23,7 +22,8 @@ class Policy(Protocol):
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]: ...
 
 
-class CategoricalPolicy(eqx.Module):
+@module
+class CategoricalPolicy:
     net: MLP
 
     def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "... action"]:
@@ -41,7 +41,8 @@ class CategoricalPolicy(eqx.Module):
         return jnp.sum(log_probs * one_hot(action, log_probs.shape[-1], log_probs.dtype), axis=-1)
 
 
-class GaussianPolicy(eqx.Module):
+@module
+class GaussianPolicy:
     """Mean from a network, one learned log standard deviation per dimension."""
 
     net: MLP
@@ -61,7 +62,8 @@ class GaussianPolicy(eqx.Module):
         return jnp.sum(-0.5 * standard**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
 
-class HyperPolicy(eqx.Module):
+@module
+class HyperPolicy:
     """Explicit mapping (section 4.1): the policy sees (s, z_phi(s)) instead of s."""
 
     policy: CategoricalPolicy | GaussianPolicy
@@ -83,7 +85,8 @@ class HyperPolicy(eqx.Module):
         return self.policy.log_prob(self._extend(obs), action)
 
 
-class NormalisedPolicy(eqx.Module):
+@module
+class NormalisedPolicy:
     """A policy that is shown observations in units of their running mean and standard deviation."""
 
     policy: Policy

@@ -20,7 +20,7 @@ from bipars.runs.metrics import read_metrics
 Kind = Literal["run", "agent"]
 """Made by training on disk, or by `agent.save`."""
 
-RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "equinox", "numpy", "gymnasium", "mujoco", "safetensors")
+RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "safetensors")
 
 
 def versions() -> dict[str, str]:

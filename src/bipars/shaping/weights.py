@@ -6,7 +6,6 @@ before an action is chosen.
 
 from typing import Protocol
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.config import WeightConfig
 from bipars.envs.base import BoxActions, DiscreteActions, HasSpaces
 from bipars.errors import UsageError, unknown
-from bipars.networks import MLP, make_mlp, namespace, one_hot, uniform
+from bipars.networks import MLP, make_mlp, module, namespace, one_hot, static, uniform
 
 
 class WeightFunction(Protocol):
@@ -24,12 +23,13 @@ class WeightFunction(Protocol):
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]: ...
 
 
-class Range(eqx.Module):
+@module
+class Range:
     """Where weights start and which interval they must stay in."""
 
-    initial: float = eqx.field(static=True)
-    low: float | None = eqx.field(static=True)
-    high: float | None = eqx.field(static=True)
+    initial: float = static()
+    low: float | None = static()
+    high: float | None = static()
 
     def __call__(self, output: Float[Array, "..."]) -> Float[Array, "..."]:
         raw = output + self.initial
@@ -40,7 +40,8 @@ class Range(eqx.Module):
         return clipped if isinstance(raw, np.ndarray) else raw + jax.lax.stop_gradient(clipped - raw)
 
 
-class ScalarWeights(eqx.Module):
+@module
+class ScalarWeights:
     """One number per term, the same everywhere."""
 
     value: Float[Array, " term"]
@@ -53,7 +54,8 @@ class ScalarWeights(eqx.Module):
         return namespace(obs).broadcast_to(self.range(self.value), (*obs.shape[:-1], self.value.size))
 
 
-class StateWeights(eqx.Module):
+@module
+class StateWeights:
     """z(s)."""
 
     net: MLP
@@ -66,12 +68,13 @@ class StateWeights(eqx.Module):
         return self.range(self.net(obs))
 
 
-class StateActionWeights(eqx.Module):
+@module
+class StateActionWeights:
     """z(s, a), the action an input of the network (one-hot where it is discrete)."""
 
     net: MLP
     range: Range
-    num_actions: int | None = eqx.field(static=True)
+    num_actions: int | None = static()
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
         xp = namespace(obs)
@@ -79,12 +82,13 @@ class StateActionWeights(eqx.Module):
         return self.range(self.net(xp.concatenate([obs, encoded], axis=-1)))
 
 
-class PerActionWeights(eqx.Module):
+@module
+class PerActionWeights:
     """z(s, a) for discrete actions, one output per action and term."""
 
     net: MLP
     range: Range
-    num_actions: int = eqx.field(static=True)
+    num_actions: int = static()
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
         every = self.hint(obs).reshape(*obs.shape[:-1], self.num_actions, -1)

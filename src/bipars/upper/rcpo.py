@@ -5,9 +5,8 @@ falls while it is below. As a weight function: one scalar weight lambda of the t
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -30,4 +29,4 @@ class Multiplier:
         rate = self.rate * jnp.exp(math.log(self.decay) * round)  # in float32, 1 - 1e-9 itself would be 1
         excess = -terms.mean(axis=(0, 1)) - self.limit
         value = jnp.clip(weights.value + rate * excess, 0.0, self.highest)  # type: ignore[attr-defined]
-        return eqx.tree_at(lambda w: w.value, weights, value)
+        return replace(weights, value=value)  # type: ignore[type-var]
