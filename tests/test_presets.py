@@ -11,7 +11,6 @@ from bipars.envs.base import BoxActions, Spaces
 from bipars.errors import UsageError
 from bipars.methods import find_method, resolve
 from bipars.presets import TORQUE_WEIGHTS, preset, task_term
-from bipars.runs.metrics import on_grid
 from bipars.shaping.builtin import make_term
 from bipars.shaping.weights import Range, ScalarWeights
 from bipars.upper.rcpo import Multiplier
@@ -89,12 +88,3 @@ def test_rcpo_trains_on_the_cost(monkeypatch):
     row = agent.metrics[-1]
     assert row["weight/torque"] > 0  # lambda left zero: random actions cost more than 0.25
     assert agent.config.weights.high is None
-
-
-def test_figures_are_laid_on_the_papers_grid():
-    rows = [{"step": 20_000, "x": 1.0}, {"step": 40_000, "x": 2.0}]
-    grid = on_grid(rows, "x")
-    assert grid[0] == (20_000, 1.0)
-    assert [value for _, value in grid] == [1.0] * 5 + [2.0]
-    assert [step for step, _ in grid] == list(range(20_000, 40_001, 4_000))
-    assert on_grid([], "x") == []

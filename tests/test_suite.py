@@ -1,9 +1,8 @@
-import numpy as np
 import pytest
 
 from bipars.cli import main
 from bipars.errors import UsageError
-from bipars.report.summary import bootstrap_interval, summarise_runs, table, to_csv
+from bipars.report.summary import summarise_runs, table, to_csv
 from bipars.report.verdict import judge
 from bipars.runs.directory import find_runs
 from bipars.suite.local import run_locally, shares
@@ -81,15 +80,6 @@ def test_a_mistake_in_a_suite_file_is_one_message(tmp_path, old, new, message):
 def test_every_shipped_suite_is_valid():
     for name in shipped():
         assert load_suite(name).cells
-
-
-def test_bootstrap_interval_of_known_values():
-    assert bootstrap_interval(np.full(8, 3.0)) == (3.0, 3.0)
-    values = np.random.default_rng(0).normal(10.0, 2.0, 50)
-    low, high = bootstrap_interval(values)
-    half = 1.96 * values.std() / np.sqrt(50)
-    assert low == pytest.approx(values.mean() - half, abs=0.06)
-    assert high == pytest.approx(values.mean() + half, abs=0.06)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import numpy as np
 from bipars.errors import CheckpointError
 from bipars.runs.directory import RunDirectory
 from bipars.runs.metrics import evaluated
+from bipars.statistics import interval
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,6 @@ class CellSummary:
     """Per seed, mean true return of the last evaluations."""
     weights: dict[str, np.ndarray]
     """Per term and seed, the mean weight at the end."""
-
-
-def bootstrap_interval(values: np.ndarray, level: float = 0.95, samples: int = 10_000) -> tuple[float, float]:
-    """Percentile bootstrap of the mean over seeds."""
-    draws = np.random.default_rng(0).choice(values, (samples, len(values))).mean(axis=1)
-    low, high = np.quantile(draws, ((1 - level) / 2, (1 + level) / 2))
-    return float(low), float(high)
 
 
 def summarise_runs(runs: Sequence[RunDirectory], root: Path) -> list[CellSummary]:
@@ -88,7 +82,7 @@ def table(cells: Sequence[CellSummary]) -> str:
 
 
 def _row(cell: CellSummary) -> list[str]:
-    low, high = bootstrap_interval(cell.final)
+    low, high = interval(cell.final, np.mean)
     weights = ", ".join(f"{short_name(term)} {values.mean():+.2f}" for term, values in cell.weights.items())
     return [
         cell.name,

@@ -1,6 +1,9 @@
 """What was learned about a term, in words."""
 
-from bipars.report.summary import CellSummary, bootstrap_interval
+import numpy as np
+
+from bipars.report.summary import CellSummary
+from bipars.statistics import interval
 
 IGNORED_BELOW = 0.2
 """A mean weight smaller than this, either way, counts as ignored."""
@@ -21,8 +24,8 @@ def judge(weights: tuple[float, float]) -> str:
 def verdict(term: str, learned: CellSummary, naive: CellSummary, plain: CellSummary, limit: int) -> str:
     """One sentence on one term, with the comparison it rests on."""
     weights = learned.weights[term]
-    low, high = bootstrap_interval(weights)
-    judged = judge((low, high))
+    low, high = interval(weights, np.mean)
+    judged = judge((float(low), float(high)))
     meaning = {
         "used": "was used: it helps as written",
         "reversed": "was reversed: what it rewards is what should be punished, and the other way round",

@@ -74,22 +74,6 @@ def evaluated(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
     return [row for row in rows if row["round"] % every == 0 or row is rows[-1]]
 
 
-def on_grid(rows: list[dict[str, Any]], key: str, every: int = 4_000) -> list[tuple[int, Any]]:
-    """A figure of the acting policy at every `every` steps, as the paper records it.
-
-    A policy is evaluated once, after the update that made it, and acts until the next: the figure holds that long.
-    """
-    grid, last = [], rows[-1]["step"] if rows else 0
-    newest = iter(rows)
-    row, following = None, next(newest, None)
-    for step in range(every, last + 1, every):
-        while following is not None and following["step"] <= step:
-            row, following = following, next(newest, None)
-        if row is not None:
-            grid.append((step, row[key]))
-    return grid
-
-
 def read_last_row(path: Path) -> dict[str, Any] | None:
     """The newest complete row, reading only the end of the file."""
     try:
