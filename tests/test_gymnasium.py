@@ -339,6 +339,9 @@ def test_a_stopped_run_resumes_to_the_same_bytes(env, stops, tmp_path):
     assert len(calm.metrics) == 6
     assert broken.metrics_file.read_bytes() == calm.metrics_file.read_bytes()
     assert broken.result == calm.result
+    snapshots = [{p.name: p.read_bytes() for p in run.snapshots.iterdir()} for run in (calm, broken)]
+    assert snapshots[0] == snapshots[1]
+    assert len(snapshots[0]) == 6
 
 
 # What a reviewer found

@@ -55,7 +55,11 @@ def undisturbed(tmp_path_factory):
 
 def files(run):
     newest = max(run.checkpoints.glob("*.safetensors"))
-    return {p.name: p.read_bytes() for p in (run.metrics_file, run.result_file, newest)}
+    snapshots = sorted(run.snapshots.glob("*.safetensors"))
+    assert len(snapshots) == 10
+    return {
+        str(p.relative_to(run.path)): p.read_bytes() for p in (run.metrics_file, run.result_file, newest, *snapshots)
+    }
 
 
 def test_killed_at_random_moments_the_run_ends_with_the_same_bytes(undisturbed, tmp_path):
@@ -175,7 +179,15 @@ def test_an_empty_directory_is_a_new_run(tmp_path):
 def test_what_a_killed_owner_left_half_written_is_removed(tmp_path):
     run = RunDirectory.create(tmp_path / "run", SMALL)
     run.checkpoints.mkdir()
-    leftovers = [run.path / ".result.json.7.tmp", run.checkpoints / ".00000004.json.7.tmp"]
+    run.snapshots.mkdir()
+    leftovers = [
+        place / name
+        for place, name in (
+            (run.path, ".result.json.7.tmp"),
+            (run.checkpoints, ".00000004.json.7.tmp"),
+            (run.snapshots, ".00000004.safetensors.7.tmp"),
+        )
+    ]
     for path in leftovers:
         path.touch()
     with run.owned():

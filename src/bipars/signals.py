@@ -20,6 +20,14 @@ class EpisodeSums(NamedTuple):
     """True reward, modified reward, each raw term, each weighted term."""
 
 
+class Visited(NamedTuple):
+    """Some of the transitions of a round, evenly spread over it."""
+
+    obs: Float[Array, "sample obs"]
+    action: Array
+    terms: Float[Array, "sample term"]
+
+
 class Signals(NamedTuple):
     reward: Float[Array, "time env"]
     terms: Float[Array, "time env term"]
@@ -27,6 +35,31 @@ class Signals(NamedTuple):
     episodes: EpisodeSums
     evaluation: Evaluation | None
     log: dict[str, Array]
+    visited: Visited
+
+
+SAMPLE = 512
+SAMPLE_NUMBERS = 65_536
+"""At most so many transitions of a round are kept, and so many numbers of their observations."""
+
+
+def sample_visited(batch: Batch) -> Visited:
+    total, size = batch.reward.size, batch.obs.shape[-1]
+    count = min(SAMPLE, max(1, SAMPLE_NUMBERS // size), total)
+    index = np.arange(count) * total // count
+
+    def pick(x: Array) -> Array:
+        return x.reshape(total, *x.shape[2:])[index]
+
+    return Visited(pick(batch.obs), pick(batch.action), pick(batch.terms))
+
+
+def signal_to_noise(gradients: Any) -> Float[Array, ""]:
+    """Length of the mean gradient over the spread of single ones around it; gradients stand on the first axis."""
+    flat = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(gradients)], axis=1)
+    mean = flat.mean(axis=0)
+    spread = jnp.sqrt(jnp.mean(jnp.sum((flat - mean) ** 2, axis=1)))
+    return jnp.linalg.norm(mean) / (spread + 1e-12)
 
 
 def episode_sums(
@@ -91,13 +124,17 @@ def summarise(signals: Signals, term_names: Sequence[str]) -> dict[str, Any]:
         "modified_return": float(sums[1]),
     }
     weights = np.asarray(signals.weights).reshape(signals.reward.size, count)
+    sizes = np.abs(weights * np.asarray(signals.terms).reshape(weights.shape)).mean(axis=0)
+    total = float(np.abs(signals.reward).mean() + sizes.sum())
     for k, name in enumerate(term_names):
-        low, high = np.quantile(weights[:, k], (0.1, 0.9))
+        low, median, high = np.quantile(weights[:, k], (0.1, 0.5, 0.9))
         row |= {
             f"term/{name}": float(sums[2 + k]),
             f"weighted_term/{name}": float(sums[2 + count + k]),
             f"weight/{name}": float(weights[:, k].mean()),
             f"weight_p10/{name}": float(low),
+            f"weight_p50/{name}": float(median),
             f"weight_p90/{name}": float(high),
+            f"share/{name}": float(sizes[k]) / total if total else 0.0,
         }
     return row | {name: float(value) for name, value in signals.log.items()}

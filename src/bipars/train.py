@@ -18,7 +18,7 @@ from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, 
 from bipars.methods import Method
 from bipars.networks import MLP
 from bipars.shaping.weights import WeightFunction, make_weights
-from bipars.signals import Signals, episode_sums
+from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
 from bipars.upper.base import Estimator, LowerStep, Theta
 from bipars.upper.credit import advantage_credit, through_normaliser
 from bipars.upper.rcpo import Multiplier
@@ -159,7 +159,7 @@ class BiLevel:
 
         def steps(carry: Any, index: Int[Array, "2 batch"]) -> tuple[Any, Any]:
             learner, weights, optimiser, h = carry
-            minibatch, before = draw(samples, index[0]), learner.policy
+            minibatch, before, gradient = draw(samples, index[0]), learner.policy, None
             learner, log = self.lower_step(learner, weights, minibatch)  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
@@ -168,17 +168,20 @@ class BiLevel:
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
-            return (learner, weights, optimiser, h), log
+            return (learner, weights, optimiser, h), (log, gradient)
 
         shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
         index = jax.random.randint(key, shape, 0, samples.log_prob.size)
         start = (state.learner, state.weights, state.weights_optimiser, state.h)
-        (learner, weights, optimiser, h), log = jax.lax.scan(steps, start, index)
+        (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, index)
+        log = jax.tree.map(jnp.mean, log)
+        if gradients is not None:
+            log["weight_gradient_snr"] = signal_to_noise(gradients)
         if self.multiplier is not None:
             weights = self.multiplier.update(weights, batch.terms, state.round)
         unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
         episodes, unfinished = episode_sums(unfinished, batch, z)
-        signals = Signals(batch.reward, batch.terms, z, episodes, None, jax.tree.map(jnp.mean, log))
+        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch))
         state = TrainState(
             state.round + 1, None, None, learner, weights, optimiser, h, scales, unfinished, state.evaluation
         )

@@ -138,6 +138,25 @@ class SteppedWorld:
             jnp.asarray(true_return, jnp.float32), jnp.asarray(length), jnp.asarray(effort / length.sum(), jnp.float32)
         )
 
+    def record(self, policy: Policy, params: tuple[Any, ...], key: PRNGKeyArray, longest: int) -> tuple[Any, ...]:
+        """(time, ...): observations, actions, true rewards, terms and effort of one greedy episode by itself."""
+        reset_key, term_key = jax.random.split(key)
+        env, acting = self._make(1), in_numpy(policy)
+        try:
+            obs, experience = env.reset(seed_from(reset_key)), Experience(env, longest)
+            ended = False
+            while not ended and experience.time < longest:
+                obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
+                ended = bool((experience.terminated | experience.truncated)[experience.time - 1, 0])
+            experience.cut()
+            terms = evaluate_terms(self.terms, params, experience, term_key)
+            reward = self.true_reward.evaluate(experience, terms)
+        finally:
+            env.close()
+        box = isinstance(self.actions, BoxActions)
+        size = np.abs(experience.native_action).mean(axis=-1) if box else np.zeros(experience.shape)
+        return tuple(x[:, 0] for x in (experience.flat_obs, experience.action, reward, terms, size))
+
     def close(self) -> None:
         self._env.close()
         if self._evaluation_env is not None:

@@ -52,6 +52,7 @@ class RunDirectory:
         self.result_file = self.path / "result.json"
         self.error_file = self.path / "error.json"
         self.checkpoints = self.path / "checkpoints"
+        self.snapshots = self.path / "snapshots"
         self.lock_file = self.path / "lock"
 
     @staticmethod
@@ -186,7 +187,7 @@ class RunDirectory:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            for place in (self.path, self.checkpoints):
+            for place in (self.path, self.checkpoints, self.snapshots):
                 for leftover in place.glob(LEFTOVERS):
                     leftover.unlink(missing_ok=True)
             yield
@@ -223,7 +224,7 @@ def seed_directory(root: str | os.PathLike[str], seed: int) -> Path:
     return Path(root) / f"seed-{seed:04d}"
 
 
-OURS = {"curves.png", "figures", "results.csv", "results.md"}
+OURS = {"curves.png", "figures", "report", "report.html", "results.csv", "results.md"}
 """What we write beside runs."""
 
 

@@ -15,6 +15,7 @@ from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, ve
 from bipars.runs.directory import RunDirectory, saved_agent_message
 from bipars.runs.files import sha256, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
+from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
 from bipars.runs.stopping import Stop
 from bipars.signals import check_finite, summarise
 from bipars.train import TrainState
@@ -47,7 +48,7 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
     config = run.config
     program = build(config, objects)
     state, start, writer = restore(run, program) or begin(run, program)
-    period = config.ppo.update_period
+    period, snapshots = config.ppo.update_period, snapshot_rounds(program.rounds)
     scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start) + 1) if config.tensorboard else None
     try:
         with open(run.timings_file, "a", buffering=1) as timings:  # by lines
@@ -62,6 +63,8 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
                     scalars.write(figures)
                 seconds = time.perf_counter() - began
                 timings.write(json.dumps(row | {"seconds": seconds, "steps_per_second": period / seconds}) + "\n")
+                if round + 1 in snapshots:
+                    save_snapshot(run, round + 1, take_snapshot(program, state, signals.visited, config.seed))
                 stopping = stop()
                 if stopping or (round + 1) % config.checkpoint_every == 0 or round + 1 == program.rounds:
                     save_checkpoint(run.checkpoints, round + 1, state, writer.mark())

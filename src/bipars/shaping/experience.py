@@ -38,6 +38,11 @@ class Experience:
         self.infos.append(step.info)
         return step.obs
 
+    def cut(self) -> None:
+        """Forgets the steps that were planned and not taken."""
+        for name in ("flat_obs", "flat_next_obs", "action", "env_reward", "terminated", "truncated"):
+            setattr(self, name, getattr(self, name)[: self.time])
+
     @property
     def shape(self) -> tuple[int, int]:
         return self.env_reward.shape

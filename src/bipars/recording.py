@@ -1,0 +1,86 @@
+"""One greedy episode, step by step: what the agent earned, and what every term was and counted."""
+
+import functools
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from bipars.envs.compiled import CompiledWorld, EnvState, effort
+from bipars.envs.stepped import SteppedWorld
+from bipars.lower.policies import Policy
+from bipars.networks import module, to_numpy
+from bipars.train import BiLevel, TrainState
+
+LONGEST = 2_000
+"""Steps after which a recording ends, whether the episode has or not."""
+
+
+class Episode(NamedTuple):
+    """Axes are (time, ...)."""
+
+    reward: np.ndarray
+    """The true reward."""
+    terms: np.ndarray
+    weights: np.ndarray
+    """z of every term."""
+    effort: np.ndarray
+    """Mean absolute action, as the environment takes it; 0 for discrete actions."""
+
+
+@module
+class Greedy:
+    """A policy that always takes its most likely action."""
+
+    policy: Policy
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return self.policy.draw_noise(key, shape)
+
+    def sample(self, obs: Array, noise: Array) -> Array:
+        return self.policy.mode(obs)
+
+    def mode(self, obs: Array) -> Array:
+        return self.policy.mode(obs)
+
+    def log_prob(self, obs: Array, action: Array) -> Array:
+        return self.policy.log_prob(obs, action)
+
+
+def record_episode(algorithm: BiLevel, state: TrainState, key: PRNGKeyArray) -> Episode:
+    """The same episode for the same state and key."""
+    world, policy, params = algorithm.world, algorithm.acting(state), state.env.term_params
+    if isinstance(world, CompiledWorld):
+        obs, action, reward, terms, size = _record_compiled(world, policy, params, key)
+    else:
+        assert isinstance(world, SteppedWorld)
+        obs, action, reward, terms, size = world.record(policy, params, key, LONGEST)
+    weights = weigh(state, obs, action)
+    return Episode(*(np.asarray(x, np.float32) for x in (reward, terms, weights, size)))
+
+
+def weigh(state: TrainState, obs: Any, action: Any) -> np.ndarray:
+    """z of transitions as the environment's own observations show them."""
+    moments = to_numpy(state.scales.observations)
+    seen = np.asarray(obs) if moments is None else moments.normalise(np.asarray(obs))  # type: ignore[arg-type]
+    return np.asarray(to_numpy(state.weights)(seen, np.asarray(action)))  # type: ignore[arg-type]
+
+
+def _record_compiled(world: CompiledWorld, policy: Policy, params: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
+    alone = replace(world, num_envs=1, steps=min(world.env.max_steps, LONGEST))
+    batch = jax.tree.map(lambda x: np.asarray(x)[:, 0], _run(alone, Greedy(policy), params, key))
+    end = int(np.argmax(batch.done)) + 1 if batch.done.any() else len(batch.done)
+    size = np.asarray(effort(world.actions, batch.action))
+    return tuple(x[:end] for x in (batch.obs, batch.action, batch.reward, batch.terms, size))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _run(world: CompiledWorld, policy: Policy, params: Any, key: PRNGKeyArray) -> Any:
+    reset_key, run_key = jax.random.split(key)
+    physics = jax.vmap(world.env.reset)(jax.random.uniform(reset_key, (1, world.env.noise_size)))
+    start = EnvState(physics, jnp.zeros(1, jnp.int32), params)
+    batch = world.run(policy, start, run_key)[1]
+    return batch._replace(restarted=batch.done)

@@ -1,0 +1,110 @@
+"""What the weight function looked like at every tenth of a run, where the agent was, and one of its episodes.
+
+Small files, for people to look at: training itself never reads them. They are written before the checkpoint of the same
+round, so a killed run that goes on writes the same bytes again.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from bipars.errors import CheckpointError
+from bipars.lower.normalise import Moments
+from bipars.program import Program
+from bipars.recording import Episode, record_episode, weigh
+from bipars.runs.checkpoint import encode_tree
+from bipars.runs.directory import RunDirectory
+from bipars.runs.files import write_atomically
+from bipars.shaping.weights import WeightFunction
+from bipars.signals import Visited
+from bipars.train import TrainState
+
+COUNT = 10
+
+
+class Content(NamedTuple):
+    """What a file holds."""
+
+    weights: WeightFunction
+    observations: Moments | None
+    visited: Visited
+    visited_weights: np.ndarray
+    episode: Episode
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A file as it is read again, without building the program that wrote it."""
+
+    round: int
+    arrays: dict[str, np.ndarray]
+
+    def _below(self, prefix: str) -> dict[str, Any]:
+        return {key.removeprefix(prefix): value for key, value in self.arrays.items() if key.startswith(prefix)}
+
+    @property
+    def visited(self) -> Visited:
+        return Visited(**self._below(".visited."))
+
+    @property
+    def visited_weights(self) -> np.ndarray:
+        return self.arrays[".visited_weights"]
+
+    @property
+    def episode(self) -> Episode:
+        return Episode(**self._below(".episode."))
+
+    @property
+    def moments(self) -> dict[str, np.ndarray] | None:
+        """By which observations are normalised before the weight function sees them."""
+        return self._below(".observations.") or None
+
+    @property
+    def scalar(self) -> np.ndarray | None:
+        """Where the weights are the same everywhere: one number per term, before its range is applied."""
+        return self.arrays.get(".weights.value")
+
+    @property
+    def layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Weight and bias of each layer of the weight network; none where there is but one weight per term."""
+        found = self._below(".weights.net.layers")
+        numbers = sorted({int(re.findall(r"\d+", name)[0]) for name in found})
+        return [(found[f"[{i}].weight"], found[f"[{i}].bias"]) for i in numbers]
+
+
+def snapshot_rounds(rounds: int) -> set[int]:
+    """Every tenth of a run, and its end."""
+    return {-(-rounds * i // COUNT) for i in range(1, COUNT + 1)}
+
+
+def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: int) -> Content:
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(np.uint32(seed)), 2**31 + 1), state.round)
+    return Content(
+        state.weights,
+        state.scales.observations,
+        visited,
+        weigh(state, visited.obs, visited.action),
+        record_episode(program.algorithm, state, key),
+    )
+
+
+def save_snapshot(run: RunDirectory, round: int, content: Content) -> None:
+    run.snapshots.mkdir(exist_ok=True)
+    write_atomically(run.snapshots / f"{round:08d}.safetensors", encode_tree(content))
+
+
+def load_snapshots(run: RunDirectory) -> list[Snapshot]:
+    """All there are, oldest first; runs of earlier versions have none."""
+    found = []
+    for path in sorted(run.snapshots.glob("*.safetensors")):
+        try:
+            arrays: dict[str, Any] = safetensors.numpy.load(path.read_bytes())
+        except (SafetensorError, ValueError) as error:
+            raise CheckpointError(f"{path} is damaged: {error}. Delete it; the report does without") from error
+        found.append(Snapshot(int(path.stem), arrays))
+    return found
