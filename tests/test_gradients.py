@@ -211,6 +211,59 @@ def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizo
     assert_same(samples.true_advantage, ((true - true.mean()) / true.std()).reshape(-1), 1e-6)
 
 
+@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
+def test_sampling_by_round_puts_the_new_policys_samples_against_the_whole_old_batch(env):
+    """One round of the loop itself: v from the fresh batch at theta', d theta'/d phi from all of the batch before."""
+    config = complete(
+        Config(
+            env=env,
+            terms=("harmful", "beneficial"),
+            total_steps=2 * 312,
+            ppo=PPOConfig(
+                update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, gradient_steps=4, batch_size=32
+            ),
+            weights=WeightConfig(hidden=(3, 2)),
+            upper=UpperConfig(sampling="round"),
+        )
+    )
+    loop = build(config).algorithm
+    before = loop.init(jnp.uint32(0))
+    after, _ = jax.jit(loop.iterate)(before, jnp.uint32(0))
+    old, new, clip = before.batch, after.batch, config.ppo.clip
+    # Adam descends, and keeps a tenth of its first gradient.
+    (found,) = [part.mu for part in jax.tree.leaves(after.weights_optimiser, is_leaf=_is_adam) if _is_adam(part)]
+
+    def advantages(reward, batch, critic, gae_lambda):
+        values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+        return gae(reward, *values, batch.terminated, batch.done, 0.97, gae_lambda)[0].reshape(-1)
+
+    def modified(weights, gae_lambda):
+        reward = old.reward + jnp.sum(weights(old.obs, old.action) * old.terms, axis=-1)
+        return advantages(reward, old, before.learner.critics[0], gae_lambda)
+
+    def mean_of(policy, batch, advantage):
+        log_prob = policy.log_prob(batch.obs, batch.action)
+        ratio = jnp.exp(log_prob - batch.log_prob).reshape(-1)
+        return jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
+
+    true = advantages(new.reward, new, after.learner.critics[1], 0.9)
+    v = jax.grad(mean_of)(after.learner.policy, new, (true - true.mean()) / true.std())
+    acted = modified(before.weights, 0.9)
+    held = (acted - acted.mean()) / acted.std()
+
+    def step_along_v(weights):
+        moved = (modified(weights, 1.0) - modified(before.weights, 1.0)) / acted.std()
+        gradient = jax.grad(mean_of)(before.learner.policy, old, held + moved)
+        return ravel(v) @ ravel(gradient)
+
+    assert (np.asarray(new.obs) != np.asarray(old.obs)).any()
+    assert_same(found, jax.tree.map(lambda x: -0.1 * x, jax.jit(jax.grad(step_along_v))(before.weights)), 1e-6)
+
+
+def _is_adam(part):
+    return hasattr(part, "mu")
+
+
 @pytest.mark.parametrize("continuous", [False, True])
 def test_credit_through_the_normaliser_is_the_derivative_of_the_normalised_advantage(continuous):
     """Nothing is held: mean and standard deviation move with phi, too."""

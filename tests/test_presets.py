@@ -11,6 +11,7 @@ from bipars.envs.base import BoxActions, Spaces
 from bipars.errors import UsageError
 from bipars.methods import find_method, resolve
 from bipars.presets import TORQUE_WEIGHTS, preset, task_term
+from bipars.program import complete
 from bipars.shaping.builtin import make_term
 from bipars.shaping.weights import Range, ScalarWeights
 from bipars.upper.rcpo import Multiplier
@@ -34,6 +35,13 @@ def test_mujoco_tasks_have_the_papers_settings():
     assert preset("Walker2d-v5").total_steps == 4_800_000
     humanoid = preset("Humanoid-v5", "imgl")
     assert (humanoid.ppo.policy_hidden, humanoid.upper.second_order) == ((32, 32), "none")
+
+
+def test_one_step_of_phi_per_round_goes_as_far_as_one_per_step_of_theta():
+    by_round = {"env": "cartpole", "terms": ["harmful"], "upper": {"sampling": "round"}}
+    assert complete(Config.from_dict(by_round)).weights.learning_rate == pytest.approx(50 * 5e-4)
+    given = by_round | {"weights": {"learning_rate": 1e-3}}
+    assert complete(Config.from_dict(given)).weights.learning_rate == 1e-3
 
 
 def test_what_is_given_goes_before_the_preset():

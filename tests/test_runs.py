@@ -18,6 +18,7 @@ from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from bipars.program import Objects, build, complete
 from bipars.report.summary import summarise_runs
 from bipars.reuse import with_weights_from
+from bipars.runs import directory
 from bipars.runs.checkpoint import decode_tree, verified_checkpoints
 from bipars.runs.directory import RunDirectory, check_root
 from bipars.runs.execute import execute, load_weights
@@ -156,6 +157,32 @@ def test_one_owner_at_a_time(tmp_path):
         RunDirectory(run.path).owned(),
     ):
         pass
+
+
+def test_of_two_who_create_a_run_at_once_the_slower_learns_what_the_quicker_made(tmp_path, monkeypatch):
+    path, versions = tmp_path / "run", directory.versions
+
+    def meanwhile():
+        monkeypatch.setattr(directory, "versions", versions)
+        RunDirectory.create(path, SMALL)
+        return versions()
+
+    monkeypatch.setattr(directory, "versions", meanwhile)
+    with pytest.raises(RunDirectoryError, match="other settings \\(seed: 0 there, 7 now\\)"):
+        RunDirectory.create(path, replace(SMALL, seed=7))
+    assert RunDirectory(path).config == SMALL
+    monkeypatch.setattr(directory, "versions", meanwhile)
+    assert [file.name for file in path.iterdir()] == ["config.json"]
+    shutil.rmtree(path)
+    assert RunDirectory.create(path, SMALL).config == SMALL
+
+
+def test_a_file_system_without_hard_links_holds_runs_too(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert RunDirectory.create(tmp_path / "run", SMALL).config == SMALL
 
 
 def test_a_directory_with_something_else_is_refused(tmp_path):

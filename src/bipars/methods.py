@@ -116,7 +116,10 @@ def resolve(config: Config, env: HasSpaces) -> Config:
             "learns from the batch after an update, so it needs two"
         )
     initial = weights.initial if method.initial_weight is None else method.initial_weight
-    rate = weights.learning_rate or method.learning_rate or preset_learning_rate(config.terms)
+    rate = method.learning_rate or preset_learning_rate(config.terms)
+    if config.upper.sampling == "round":
+        rate *= config.ppo.gradient_steps  # one step of phi per round has to go as far as one after each of theta's
+    rate = weights.learning_rate or rate
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
     if method.multiplier is not None and form != "scalar":
         raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")

@@ -83,7 +83,10 @@ class RunDirectory:
                     "versions": versions(),
                     "command": sys.argv,
                 },
+                replace=False,
             )
+        except FileExistsError:  # another process was quicker
+            run._check_same(config, kind, own, elsewhere)
         except OSError as error:
             raise RunDirectoryError(f"{run.path} cannot be used: {error.strerror}. {elsewhere}") from error
         return run

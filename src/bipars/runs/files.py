@@ -18,23 +18,31 @@ def sync_directory(path: Path) -> None:
         os.close(handle)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Temporary name, fsync, rename, fsync of the directory."""
+def write_atomically(path: Path, content: bytes, replace: bool = True) -> None:
+    """Temporary name, fsync, rename, fsync of the directory. Without `replace`, FileExistsError where it exists."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
+        try:
+            if not replace:
+                os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:  # no hard links on this file system: replace, which is right unless two come at once
+            replace = True
+        if replace:
+            os.replace(temporary, path)
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
     sync_directory(path.parent)
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
+def write_json(path: Path, value: Any, replace: bool = True) -> None:
+    text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    write_atomically(path, text.encode(), replace)
 
 
 def sha256(content: bytes) -> str:
