@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 
+import jax
+import numpy as np
 import pytest
 
 from bipars.cli import main
 from bipars.errors import UsageError
+from bipars.runs.execute import load_state
 from bipars.seeds import parse_seeds
 
 QUICK = [
@@ -54,6 +57,24 @@ def test_learned_weights_are_reused_seed_by_seed(tmp_path, capfd):
     assert main(train(tmp_path / "other", "--method", "em", "--weights-from", tmp_path / "first")) == 2
     assert "learned its weights with method 'mgl'; this run has 'em'" in capfd.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+def test_an_environment_of_gymnasiums_in_processes_with_tensorboard_and_its_weights_reused(tmp_path):
+    """Weights are reused together with the statistics of the observations that they were learned with."""
+    pytest.importorskip("tensorboardX")
+    terms = ["--term", "import:bipars.examples.pendulum_calm", "--env", "Pendulum-v1", "--steps", "512"]
+    quick = ["--ppo.update-period", "256", "--ppo.num-envs", "2", "--ppo.gradient-steps", "2", "--ppo.batch-size", "64"]
+    common = [*terms, *quick, "--evaluation-episodes", "1"]
+    first, again = tmp_path / "first", tmp_path / "again"
+    assert main(["train", *common, "--vector", "async", "--tensorboard", "True", "--out", str(first)]) == 0
+    assert next((first / "seed-0000" / "tensorboard").glob("events*")).stat().st_size > 0
+    assert main(["train", *common, "--weights-from", str(first), "--out", str(again)]) == 0
+    (_, learned, _), (_, reused, _) = load_state(first / "seed-0000"), load_state(again / "seed-0000")
+    assert float(learned.scales.observations.size) == 512
+    for place in ("weights", "scales"):
+        a, b = getattr(learned, place), getattr(reused, place)
+        a, b = (a.observations, b.observations) if place == "scales" else (a, b)
+        assert all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
 @pytest.mark.parametrize(
