@@ -16,7 +16,7 @@ from bipars.shaping.weights import make_weights
 from bipars.upper.base import LowerStep
 from bipars.upper.credit import through_normaliser
 from bipars.upper.em import ExplicitMapping
-from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, outer_product
+from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, first_and_outer_product
 from bipars.upper.mgl import MetaGradient
 from problems import CLIP, assert_same, make_problem
 
@@ -302,5 +302,6 @@ def test_noise_penalty_climbs_the_alignment_with_the_direction_of_the_step(penal
 def test_outer_product_from_either_side():
     for n, m in ((5, 40), (40, 5)):
         g, h = jax.random.normal(jax.random.key(n), (20, n)), jax.random.normal(jax.random.key(m), (n, m))
-        factor = jax.random.normal(jax.random.key(0), (20,))
-        assert_same(outer_product(g, factor, h), jnp.einsum("i,in,ik,km->nm", factor, g, g, h))
+        factor, first = jax.random.normal(jax.random.key(0), (20,)), jax.random.normal(jax.random.key(1), (20, m))
+        expected = jnp.einsum("in,im->nm", g, first) - jnp.einsum("i,in,ik,km->nm", factor, g, g, h)
+        assert_same(first_and_outer_product(g, first, factor, h), expected)

@@ -49,15 +49,18 @@ def exact_hessian_product(
     return jax.lax.map(product, h.T).T
 
 
-def outer_product(
-    g: Float[Array, "sample theta"], factor: Float[Array, " sample"], h: Float[Array, "theta phi"]
+def first_and_outer_product(
+    g: Float[Array, "sample theta"],
+    first: Float[Array, "sample phi"],
+    factor: Float[Array, " sample"],
+    h: Float[Array, "theta phi"],
 ) -> Float[Array, "theta phi"]:
-    """(sum_i factor_i g_i g_i^T) h, without the n x n matrix where that is the larger way."""
+    """sum_i g_i (x) first_i - (sum_i factor_i g_i g_i^T) h, without the n x n matrix where that is the larger way."""
     samples, n = g.shape
-    weighted = factor[:, None] * g
-    if n * (samples + h.shape[1]) < 2 * samples * h.shape[1]:
-        return (g.T @ weighted) @ h
-    return g.T @ (weighted @ h)
+    phi = h.shape[1]
+    if n * (samples + phi) < samples * phi:
+        return g.T @ first - (g.T @ (factor[:, None] * g)) @ h
+    return g.T @ (first - factor[:, None] * (g @ h))
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,13 @@ class IncrementalMetaGradient:
         log_prob, g = log_prob_gradients(step.policy, samples)
         ratio = jnp.exp(log_prob - samples.log_prob)
         factor = ratio * unclipped(ratio, samples.modified_advantage, self.clip) / ratio.size
-        change = g.T @ (factor[:, None] * samples.credit)
+        first = factor[:, None] * samples.credit
+        if self.second_order == "opg":
+            change = first_and_outer_product(g, first, factor * samples.modified_advantage, h)
+        else:
+            change = g.T @ first
         if self.second_order == "exact":
             change += exact_hessian_product(step.policy, samples, self.clip, h)
-        elif self.second_order == "opg":
-            change -= outer_product(g, factor * samples.modified_advantage, h)
         return h + self.learning_rate * change
 
     def update(
