@@ -1,4 +1,4 @@
-# make demo   trains three agents, prints what was learned about a reward term, draws curves
+# make demo   trains three agents, prints what was learned about a reward term, writes demo/report.html
 # make test   style, types and the whole test suite
 # Both make their own virtual environment in .venv when there is none.
 
@@ -26,7 +26,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-# The tests also need the extras: MuJoCo, TensorBoard scalars, Stable-Baselines3.
+# The tests also need the extras: MuJoCo, TensorBoard scalars, videos, Stable-Baselines3; and Playwright for the page.
 $(TESTABLE): $(INSTALLED) requirements-test.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
 	touch $@
@@ -40,7 +40,7 @@ lock:
 	$(LOCK) install --quiet .
 	$(LOCK) freeze --all --exclude bipars --exclude pip > requirements.lock
 	$(LOCK) install --quiet torch==2.13.0
-	$(LOCK) install --quiet '.[dev,interop,mujoco,tensorboard]'
+	$(LOCK) install --quiet '.[dev,interop,mujoco,tensorboard,video]'
 	$(LOCK) freeze --all --exclude bipars --exclude pip | sed 's/+cpu$$//' > requirements-test.lock
 	rm -rf .venv-lock build
 

@@ -3,7 +3,6 @@ import pytest
 from bipars.cli import main
 from bipars.errors import UsageError
 from bipars.report.summary import summarise_runs, table, to_csv
-from bipars.report.verdict import judge
 from bipars.runs.directory import find_runs
 from bipars.suite.local import run_locally, shares
 from bipars.suite.plan import create_runs, load_suite, shipped
@@ -80,11 +79,3 @@ def test_a_mistake_in_a_suite_file_is_one_message(tmp_path, old, new, message):
 def test_every_shipped_suite_is_valid():
     for name in shipped():
         assert load_suite(name).cells
-
-
-@pytest.mark.parametrize(
-    ("interval", "expected"),
-    [((0.5, 2.0), "used"), ((-4.0, -0.3), "reversed"), ((-0.1, 0.1), "ignored"), ((-1.0, 1.0), "undecided")],
-)
-def test_verdicts(interval, expected):
-    assert judge(interval) == expected

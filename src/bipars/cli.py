@@ -11,6 +11,7 @@ import tyro
 
 from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
+from bipars.report.commands import Report
 from bipars.runtime import cores
 
 PRESET = Config()
@@ -217,12 +218,13 @@ class Bench:
 
 
 Command = (
-    Annotated[Train, tyro.conf.subcommand("train")]
+    Annotated[Train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[RunSuite, tyro.conf.subcommand("suite")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
 )
 
 
@@ -273,11 +275,15 @@ def finish(runs: "list[Any]", root: Path, workers: int, quiet: bool = False) -> 
 
 
 def show_results(runs: "list[Any]", root: Path) -> None:
+    from bipars.report.panels import collect
     from bipars.report.summary import summarise_runs, table
+    from bipars.report.text import verdict_text
 
     cells = summarise_runs(runs, root)
     if cells:
         print(table(cells))
+        print()
+        print(verdict_text(collect(root)))
 
 
 def write_results(runs: "list[Any]", root: Path) -> None:
@@ -311,7 +317,7 @@ def main(arguments: list[str] | None = None) -> int:
             prog="bipars",
             description="Learn how much each hand-written reward term should count, and where.",
             args=arguments,
-            config=(tyro.conf.FlagConversionOff,),
+            config=(tyro.conf.FlagCreatePairsOff,),
         )
     try:
         return command.run()

@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 from bipars.progress import standing_bar
+from bipars.report.build import write_report
 from bipars.report.curves import plot_curves
+from bipars.report.panels import collect
 from bipars.report.summary import summarise_runs, table
-from bipars.report.verdict import verdict
+from bipars.report.text import verdict_text
 from bipars.suite.local import run_locally
 from bipars.suite.plan import create_runs, load_suite
 
@@ -14,7 +16,7 @@ LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
 
 
 def run_demo(out: Path, workers: int) -> int:
-    """Trains, prints a table and a verdict, writes curves.png. Started again, it goes on where it was."""
+    """Trains, prints a verdict, writes curves.png and report.html. Started again, it goes on where it was."""
     print("cart-pole pays -1 when the pole falls. Someone added a term: -0.1 whenever the push rights the pole.")
     print("Should it count? Training without it, with it, and with weights that are learned ...")
     runs = create_runs(load_suite("demo"), out)[0]
@@ -30,12 +32,13 @@ def run_demo(out: Path, workers: int) -> int:
             f"{len(missing)} of {len(runs)} runs failed; try them again with: bipars demo --out {out}", file=sys.stderr
         )
         return 1
-    cells = {cell.name.rpartition("/")[2]: cell for cell in summarise_runs(runs, out)}
     picture = out / "curves.png"
     by_label = {label: [run for run in runs if run.config.method == method] for method, label in LABELS.items()}
     plot_curves(by_label, "cart-pole with a harmful term", picture)
-    print(table(list(cells.values())))
+    print(table(summarise_runs(runs, out)))
     print()
-    print(verdict("harmful", cells["mgl"], cells["ns"], cells["ppo"], limit=200))
-    print(f"Curves: {picture}")
+    collection = collect(out)
+    print(verdict_text(collection))
+    print(f"\nCurves: {picture}")
+    print(f"Report: {write_report(collection)}")
     return 0

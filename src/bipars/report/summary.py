@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import CheckpointError
+from bipars.report.tables import text_table
 from bipars.runs.directory import RunDirectory
 from bipars.runs.metrics import evaluated
 from bipars.statistics import interval
@@ -72,13 +73,7 @@ def short_name(term: str) -> str:
 def table(cells: Sequence[CellSummary]) -> str:
     """Markdown, readable in a terminal too."""
     head = ["run", "seeds", "steps per episode (95 %)", "worst", "over all", "true return", "mean weight"]
-    rows = [_row(cell) for cell in cells]
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        return "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |"
-
-    return "\n".join([line(head), line(["-" * width for width in widths]), *(line(row) for row in rows)])
+    return text_table(head, [_row(cell) for cell in cells])
 
 
 def _row(cell: CellSummary) -> list[str]:

@@ -1,40 +1,352 @@
-"""What was learned about a term, in words."""
+"""What was learned about a term: one word, and sentences for somebody who has read nothing else."""
+
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from bipars.report.summary import CellSummary
-from bipars.statistics import interval
+from bipars.report.panels import Cell, Panel, differences
+from bipars.report.summary import short_name
+from bipars.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
+from bipars.statistics import probability_of_improvement as improvement
 
 IGNORED_BELOW = 0.2
-"""A mean weight smaller than this, either way, counts as ignored."""
+"""A weight smaller than this, either way, counts as none: the term then has less than a fifth of its written size."""
+IGNORED_SHARE = 0.02
+"""A weighted term that is a smaller part of the reward than this cannot matter."""
+SAME_WITHIN = 0.02
+"""Returns closer than this part of the range of all returns of a panel are the same, however sure the difference is."""
+FEWEST_SEEDS = 3
+"""With fewer on either side no difference is called clear."""
+
+Word = Literal["helps", "hurts", "ignored", "reversed", "undecided"]
+Use = Literal["used", "reversed", "off", "mixed", "unsure"]
+"""What the weights say: as written, turned round, not at all, both (it depends on the state), or seeds disagree."""
+Outcome = Literal["better", "same", "worse", "unclear"]
 
 
-def judge(weights: tuple[float, float]) -> str:
-    """From the interval of the mean weight over seeds."""
-    low, high = weights
+@dataclass(frozen=True)
+class Estimate:
+    """A figure over seeds with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+
+    def text(self, digits: int | None = None) -> str:
+        digits = digits_for(self.low, self.high, self.value) if digits is None else digits
+        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+
+
+def digits_for(*values: float) -> int:
+    """Decimals that show three figures of the largest."""
+    size = max(abs(v) for v in values)
+    return 0 if size >= 100 else 1 if size >= 10 else 2
+
+
+def estimate(values: np.ndarray, mean: bool = False) -> Estimate | None:
+    """The interquartile mean over seeds (or the mean), with its bootstrap interval."""
+    if not len(values):
+        return None
+    statistic = np.mean if mean else interquartile_mean
+    low, high = interval(values, statistic, samples=2_000)
+    return Estimate(float(statistic(values)), float(low), float(high), len(values))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One method against another on the true return."""
+
+    outcome: Outcome
+    probability: float
+    """That a seed of the first beats a seed of the second."""
+    low: float
+    high: float
+    faster: bool
+    """The same at the end, but clearly more over the whole of training."""
+
+
+def compare(x: Cell, y: Cell, step: int, scale: float) -> Comparison:
+    """Clear only if the interval of the probability leaves out one half, and the difference is worth speaking of."""
+    ours, theirs = (cell.at_end("evaluation_return", step) for cell in (x, y))
+    low, high = improvement_interval([ours], [theirs], samples=2_000)
+    sign, enough = _clear(ours, theirs, scale), min(len(ours), len(theirs)) >= FEWEST_SEEDS
+    outcome: Outcome = "unclear"
+    if enough:
+        outcome = {1: "better", -1: "worse", 0: "same"}[sign]  # type: ignore[assignment]
+    faster = enough and sign == 0 and _clear(_areas(x, step), _areas(y, step), scale) == 1
+    return Comparison(outcome, improvement([ours], [theirs]), low, high, faster)
+
+
+def _clear(x: np.ndarray, y: np.ndarray, scale: float) -> int:
+    low, high = improvement_interval([x], [y], samples=2_000)
+    difference = float(interquartile_mean(x) - interquartile_mean(y))
+    if abs(difference) < SAME_WITHIN * scale:
+        return 0
+    return 1 if low > 0.5 and difference > 0 else -1 if high < 0.5 and difference < 0 else 0
+
+
+def _areas(cell: Cell, step: int) -> np.ndarray:
+    areas = []
+    for record in cell.evaluated:
+        rows = [row for row in record.evaluations if row["step"] <= step]
+        if rows:
+            areas.append(area_under_curve([r["step"] for r in rows], [r["evaluation_return"] for r in rows]))  # type: ignore[arg-type]
+    return np.array(areas)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How a method weighs a term at the end."""
+
+    mean: Estimate
+    p10: float
+    p90: float
+    share: float | None
+    """Of the size of the modified reward; none where it was not recorded."""
+    use: Use
+
+
+def weigh(cell: Cell, term: str, step: int) -> Weights | None:
+    means = cell.rows_at_end(f"weight/{term}", step)
+    mean = estimate(means, mean=True)
+    if mean is None:
+        return None
+    low, high = (cell.rows_at_end(f"weight_{p}/{term}", step) for p in ("p10", "p90"))
+    shares = cell.rows_at_end(f"share/{term}", step)
+    share = float(shares.mean()) if len(shares) else None
+    p10, p90 = float(low.mean()), float(high.mean())
+    return Weights(mean, p10, p90, share, judge_use((mean.low, mean.high), (p10, p90), share))
+
+
+def judge_use(mean: tuple[float, float], states: tuple[float, float], share: float | None) -> Use:
+    """From the interval of the mean weight over seeds, and its 10th and 90th percentile over states."""
+    (low, high), (p10, p90) = mean, states
+    if share is not None and share < IGNORED_SHARE:
+        return "off"
+    if p10 < -IGNORED_BELOW and p90 > IGNORED_BELOW:
+        return "mixed"
     if low > IGNORED_BELOW:
         return "used"
     if high < -IGNORED_BELOW:
         return "reversed"
     if low > -IGNORED_BELOW and high < IGNORED_BELOW:
+        return "off"
+    return "unsure"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One row of the table that comes first."""
+
+    term: str
+    cell: Cell
+    word: Word
+    headline: str
+    sentences: tuple[str, ...]
+    advice: str
+    weights: Weights
+    step: int
+    returns: dict[str, Estimate]
+    """True return of "learned", "naive" and "plain", as far as they exist."""
+    lengths: dict[str, Estimate]
+    comparisons: dict[str, Comparison]
+    """Of the learned weights with "naive" and "plain", and of naive with plain under "written"."""
+    missing: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    """What makes the comparison less than perfect."""
+
+
+def judge(use: Use, against_plain: Outcome | None, faster: bool = False) -> Word:
+    """The word. `helps` is a claim about the true return: without a comparison nobody can make it."""
+    if use == "off":
         return "ignored"
-    return "undecided"
+    if against_plain == "worse":
+        return "hurts"
+    if use == "reversed":
+        return "reversed"
+    return "helps" if use in ("used", "mixed") and (against_plain == "better" or faster) else "undecided"
 
 
-def verdict(term: str, learned: CellSummary, naive: CellSummary, plain: CellSummary, limit: int) -> str:
-    """One sentence on one term, with the comparison it rests on."""
-    weights = learned.weights[term]
-    low, high = interval(weights, np.mean)
-    judged = judge((float(low), float(high)))
-    meaning = {
-        "used": "was used: it helps as written",
-        "reversed": "was reversed: what it rewards is what should be punished, and the other way round",
-        "ignored": "was ignored: it neither helps nor harms",
-        "undecided": "stays undecided: the seeds do not agree",
-    }[judged]
-    return (
-        f"The term '{term}' {meaning}. Its mean weight went from +1.00 to {weights.mean():+.2f} "
-        f"({low:+.2f} to {high:+.2f} over {len(weights)} seeds). "
-        f"The pole stays up for {naive.final.mean():.0f} of {limit} steps when the term counts fully, "
-        f"{plain.final.mean():.0f} without it, and {learned.final.mean():.0f} with the learned weights."
+def verdicts(panel: Panel) -> list[Verdict]:
+    """One per term and method that learns weights, the library's default method first."""
+    found = [(cell, term, _judge_term(panel, cell, term)) for cell in panel.learners for term in panel.terms]
+    return [verdict for _, _, verdict in found if verdict is not None]
+
+
+def _judge_term(panel: Panel, cell: Cell, term: str) -> Verdict | None:
+    rivals: dict[str, Cell | None] = {"naive": panel.rival(cell, "naive"), "plain": panel.rival(cell, "plain")}
+    present = {"learned": cell} | {name: rival for name, rival in rivals.items() if rival is not None}
+    step = min(c.last_step for c in present.values())
+    weights = weigh(cell, term, step)
+    if weights is None:
+        return None
+    returns = {name: estimate(c.at_end("evaluation_return", step)) for name, c in present.items()}
+    lengths = {name: estimate(c.at_end("evaluation_length", step)) for name, c in present.items()}
+    scale = _range(list(present.values()))
+    comparisons: dict[str, Comparison] = {
+        name: compare(cell, other, step, scale) for name, other in present.items() if name != "learned"
+    }
+    if len(comparisons) == 2:
+        comparisons["written"] = compare(present["naive"], present["plain"], step, scale)
+    plain = comparisons.get("plain")
+    word = judge(weights.use, plain.outcome if plain else None, bool(plain and plain.faster))
+    known = {name: value for name, value in returns.items() if value is not None}
+    words = _Words(short_name(term), len(panel.terms), weights, known, lengths, comparisons)
+    return Verdict(
+        term,
+        cell,
+        word,
+        words.headline(word),
+        tuple(words.sentences()),
+        words.advice(word),
+        weights,
+        step,
+        known,
+        {name: value for name, value in lengths.items() if value is not None},
+        comparisons,
+        tuple(role for role in ("naive", "plain") if role not in present),
+        tuple(_notes(cell, present, step)),
     )
+
+
+def _range(cells: list[Cell]) -> float:
+    values = [row["evaluation_return"] for c in cells for r in c.evaluated for row in r.evaluations]
+    return max(values) - min(values)
+
+
+def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
+    early = step < cell.config.total_steps
+    notes = [f"As things stood at step {step:,} of {cell.config.total_steps:,}"] if early else []
+    for other in present.values():
+        for setting, (theirs, ours) in differences(other.config, cell.config).items():
+            notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}")
+        behind = [r for r in other.records if r.status in ("going", "stopped")]
+        if behind:
+            notes.append(f"{len(behind)} of {len(other.records)} seeds of {other.title} are unfinished")
+        failed = [r for r in other.records if r.status == "failed"]
+        if failed:
+            notes.append(f"{len(failed)} of {len(other.records)} seeds of {other.title} failed")
+        if len(other.evaluated) < FEWEST_SEEDS:
+            notes.append(
+                f"{other.title} has {_seeds(len(other.evaluated))}; a clear answer needs at least {FEWEST_SEEDS}"
+            )
+    return notes
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' if count != 1 else ''}"
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The sentences of one verdict."""
+
+    term: str
+    terms: int
+    weights: Weights
+    returns: dict[str, Estimate]
+    lengths: dict[str, Estimate | None]
+    comparisons: dict[str, Comparison]
+
+    def headline(self, word: Word) -> str:
+        plain = self.comparisons.get("plain")
+        better = plain is not None and (plain.outcome == "better" or plain.faster)
+        mixed = self.weights.use == "mixed"
+        match word:
+            case "helps":
+                return "helps: used in some states, reversed in others" if mixed else "helps"
+            case "reversed":
+                return "helps once it is reversed" if better else "reversed"
+            case "hurts":
+                return "hurts: better without it"
+            case "ignored":
+                return "ignored: it can go"
+        if mixed:
+            return "no gain shown; depends on the state: used here, reversed there"
+        if self.weights.use == "unsure":
+            return "undecided: the seeds do not agree"
+        return "used, but no gain shown" if plain else "used; whether that helps is not known"
+
+    def sentences(self) -> list[str]:
+        return [self._what_was_learned(), *self._what_came_of_it(), *self._as_written()]
+
+    def _what_was_learned(self) -> str:
+        mean, w = f"{self.weights.mean.value:+.2f}", self.weights
+        match w.use:
+            case "used":
+                more = f", about {w.mean.value:.0f} times as strongly" if w.mean.value >= 1.5 else ""
+                return f"The learned weights use the term as you wrote it{more} (mean weight {mean}; 1 is as written)."
+            case "reversed":
+                return (
+                    f"The learned weights turn the term round (mean weight {mean}; 1 is as written): "
+                    "what it rewards is punished, what it punishes is rewarded."
+                )
+            case "off":
+                return f"The learned weights leave the term almost unused (mean weight {mean}; 1 is as written)."
+            case "mixed":
+                return (
+                    f"It depends on the state: in some the term is used as written (weights up to {w.p90:+.1f}), "
+                    f"in others it is turned round (down to {w.p10:+.1f}). The mean weight, {mean}, hides this."
+                )
+        low, high = w.mean.low, w.mean.high
+        return (
+            f"The seeds do not agree on the term: its mean weight is {mean}, somewhere from {low:+.2f} to {high:+.2f}."
+        )
+
+    def _what_came_of_it(self) -> list[str]:
+        plain = self.comparisons.get("plain")
+        if plain is None:
+            return []
+        what = "With learned weights for it" if self.terms == 1 else f"With learned weights for all {self.terms} terms"
+        end = f"{self._figure('learned')} against {self._figure('plain')}"
+        if plain.faster:
+            return [f"{what}, the agent ends where it ends without, but learns sooner: {end}."]
+        how = {
+            "better": "clearly more true return than without",
+            "worse": "clearly less true return than without",
+            "same": "neither clearly more nor clearly less true return than without",
+            "unclear": "a true return that too few seeds tell from that without",
+        }[plain.outcome]
+        return [f"{what}, the agent earns {how}: {end}."]
+
+    def _as_written(self) -> list[str]:
+        written = self.comparisons.get("written")
+        if written is None:
+            return []
+        what = "the term" if self.terms == 1 else "the terms together"
+        how = {
+            "better": f"{what} help{'s' if self.terms == 1 else ''} as written",
+            "worse": f"{what} do{'es' if self.terms == 1 else ''} harm as written",
+            "same": "as written, no clear difference to training without",
+            "unclear": "too few seeds to say more",
+        }[written.outcome]
+        return [f"Simply added to the reward (weight 1 everywhere), it gives {self._figure('naive')}: {how}."]
+
+    def _figure(self, name: str) -> str:
+        value = self.returns[name]
+        length = self.lengths.get(name)
+        digits = digits_for(value.value, *(v.value for v in self.returns.values()))
+        steps = f" ({length.value:.0f} steps per episode)" if length is not None else ""
+        return f"{value.value:.{digits}f}{steps}"
+
+    def advice(self, word: Word) -> str:
+        plain = self.comparisons.get("plain")
+        if plain is None:
+            return "Compare with training without the term and with the term as written before you rely on this."
+        match word:
+            case "helps":
+                return (
+                    "Keep it, with the learned weights: one fixed weight cannot be right everywhere."
+                    if self.weights.use == "mixed"
+                    else "Keep it."
+                )
+            case "reversed":
+                gain = plain.outcome == "better" or plain.faster
+                return "Change its sign, or keep the learned weights." if gain else "Change its sign, or leave it out."
+            case "hurts":
+                return "Leave it out."
+            case "ignored":
+                return "Leave it out: nothing is lost."
+        return "Leave it out unless more seeds show a gain."

@@ -1,0 +1,249 @@
+"""Each figure of the page as PNG and SVG, and its numbers as CSV."""
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bipars.report.content import GRADIENTS, MEASURES
+from bipars.report.curves import COLOURS, STYLES
+from bipars.report.heatmap import heat_map
+from bipars.report.panels import Collection, Panel
+from bipars.report.tables import csv_text
+from bipars.report.verdict import verdicts
+from bipars.runs.files import write_atomically
+from bipars.runs.snapshots import load_snapshots
+
+Rows = Iterator[Sequence[Any]]
+
+
+def write_figures(collection: Collection, data: dict[str, Any], folder: Path) -> None:
+    """A folder per panel; `data` is what the page shows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    settings: Any = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": "bipars", "font.size": 9}
+    with matplotlib.rc_context(settings):
+        for panel, part, name in zip(collection.panels, data["panels"], folder_names(collection), strict=True):
+            place = folder / name
+            place.mkdir(parents=True, exist_ok=True)
+            _write_panel(panel, part, place)
+    _write_text(folder / "verdict.csv", csv_text(*_verdict_table(collection)))
+
+
+def folder_names(collection: Collection) -> list[str]:
+    """Names that every file system takes, whatever a term is called."""
+    plain = [re.sub(r"[^A-Za-z0-9]+", "-", panel.name).strip("-").lower()[:60] or "task" for panel in collection.panels]
+    return [f"{name}-{i + 1}" if plain.count(name) > 1 else name for i, name in enumerate(plain)]
+
+
+def _write_panel(panel: Panel, part: dict[str, Any], place: Path) -> None:
+    for key, measure in MEASURES.items():
+        if key == "evaluation_action_size" and not part["effort"]:
+            continue
+        curves = [
+            (cell["title"], i, cell["curves"][key]) for i, cell in enumerate(part["cells"]) if cell["curves"][key]
+        ]
+        if curves:
+            name = measure.replace(" ", "-").replace("|", "")
+            _write(
+                place / name, _draw_curves(curves, panel.name, measure), _curve_table(curves, part["cells"], measure)
+            )
+    for k, term in enumerate(part["terms"]):
+        end = f"-{k + 1}" if len(part["terms"]) > 1 else ""
+        found = [(c["title"], i, c["weights"].get(term["name"])) for i, c in enumerate(part["cells"])]
+        bands = [(title, i, curve) for title, i, curve in found if curve]
+        if bands:
+            _write(place / f"weight{end}", _draw_weights(bands, term["short"]), _weight_table(bands))
+        _write_map(panel, part, k, place / f"where{end}")
+    if part["inside"]:
+        agent = part["inside"][0]
+        terms = [term["short"] for term in part["terms"]]
+        episode = agent["snapshots"][-1]["episode"]
+        _write(place / "episode", _draw_episode(agent, episode, terms), _episode_table(episode, terms))
+    lines = [
+        (f"{cell['title']}: {words}", i, cell["gradients"][key])
+        for key, words in GRADIENTS.items()
+        for i, cell in enumerate(part["cells"])
+        if cell["gradients"][key]
+    ]
+    if lines:
+        _write(place / "gradients", _draw_gradients(part), _gradient_table(lines))
+
+
+def _write(path: Path, figure: Any, table: tuple[Sequence[str], Rows]) -> None:
+    from matplotlib import pyplot as plt
+
+    for kind, more in (("png", {"dpi": 110}), ("svg", {"metadata": {"Date": None}})):
+        out = io.BytesIO()
+        figure.savefig(out, format=kind, **more)
+        write_atomically(path.with_name(f"{path.name}.{kind}"), out.getvalue())
+    plt.close(figure)
+    _write_text(path.with_name(f"{path.name}.csv"), csv_text(*table))
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, text.encode())
+
+
+def _axes(title: str, x: str, y: str, size: tuple[float, float] = (7.2, 4.0)) -> tuple[Any, Any]:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=size)
+    figure.subplots_adjust(left=0.12, right=0.97, bottom=0.13, top=0.91)
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.25)
+    return figure, axes
+
+
+def _style(i: int) -> dict[str, Any]:
+    return {"color": COLOURS[(i - 1) % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
+
+
+def _numbers(values: Sequence[float | None]) -> np.ndarray:
+    return np.array(values, float)  # None becomes nan
+
+
+def _draw_curves(curves: list[tuple[str, int, Any]], title: str, measure: str) -> Any:
+    figure, axes = _axes(title, "environment steps", measure)
+    for name, i, curve in curves:
+        steps = curve["steps"]
+        for seed in curve["seeds"]:
+            axes.plot(steps, _numbers(seed), **_style(i), alpha=0.2, linewidth=0.6)
+        axes.fill_between(steps, _numbers(curve["low"]), _numbers(curve["high"]), color=_style(i)["color"], alpha=0.15)
+        axes.plot(steps, _numbers(curve["iqm"]), **_style(i), linewidth=2, label=name)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _curve_table(curves: list[tuple[str, int, Any]], cells: list[Any], measure: str) -> tuple[Sequence[str], Rows]:
+    def rows() -> Rows:
+        for title, i, curve in curves:
+            for seed, values in zip(cells[i]["seeds"], curve["seeds"], strict=False):
+                yield from ((title, seed, step, v) for step, v in zip(curve["steps"], values, strict=True))
+            for name in ("iqm", "low", "high"):
+                yield from ((title, name, step, v) for step, v in zip(curve["steps"], curve[name], strict=True))
+
+    return ["method", "seed", "step", measure], rows()
+
+
+def _draw_weights(bands: list[tuple[str, int, Any]], term: str) -> Any:
+    figure, axes = _axes(f"weight of {term}", "environment steps", "weight over visited states: median, 10 to 90 %")
+    for name, i, curve in bands:
+        for seed in curve["seeds"]:
+            axes.plot(curve["steps"], _numbers(seed), **_style(i), alpha=0.2, linewidth=0.6)
+        low, high = _numbers(curve["p10"]), _numbers(curve["p90"])
+        axes.fill_between(curve["steps"], low, high, color=_style(i)["color"], alpha=0.15)
+        axes.plot(curve["steps"], _numbers(curve["p50"]), **_style(i), linewidth=2, label=name)
+    axes.axhline(0.0, color="grey", linewidth=1)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _weight_table(bands: list[tuple[str, int, Any]]) -> tuple[Sequence[str], Rows]:
+    rows = (
+        (title, *values)
+        for title, _, curve in bands
+        for values in zip(curve["steps"], curve["p10"], curve["p50"], curve["p90"], strict=True)
+    )
+    return ["method", "step", "p10", "median", "p90"], rows
+
+
+def _write_map(panel: Panel, part: dict[str, Any], term: int, path: Path) -> None:
+    """Of the agent and the two inputs that the page shows first."""
+    agent = next((a for a in part["inside"] if a["form"] != "scalar" and a["snapshots"][-1]["layers"]), None)
+    if agent is None:
+        return
+    cell = next(cell for cell in panel.cells if cell.label == agent["cell"])
+    record = next(r for r in cell.records if r.config.seed == agent["seed"])
+    ranked = agent["snapshots"][-1]["ranking"][term]
+    usable = agent["observations"] + (agent["continuous"] if agent["form"] == "state-action" else 0)
+    order = [i for i, _ in ranked if i < usable] + list(range(usable))
+    x, y = order[0], next((i for i in order if i != order[0]), order[0])
+    found = heat_map(record.config.weights, load_snapshots(record.run), term, x, y)
+    if found is None:
+        return
+    title = f"weight of {part['terms'][term]['short']}, {agent['title']}, seed {agent['seed']}"
+    figure, axes = _axes(title, agent["inputs"][x], agent["inputs"][y], (6.2, 4.4))
+    size = max(0.05, float(np.nanmax(np.abs(found.z)))) if np.isfinite(found.z).any() else 1.0
+    image = axes.pcolormesh(found.x, found.y, found.z, cmap="PuOr", vmin=-size, vmax=size, shading="nearest")
+    figure.colorbar(image, ax=axes, label="weight")
+    rows = ((*point, found.z[j, i]) for j, b in enumerate(found.y) for i, a in enumerate(found.x) for point in [(a, b)])
+    known = (row for row in rows if np.isfinite(row[2]))
+    _write(path, figure, ([agent["inputs"][x], agent["inputs"][y], "weight"], known))
+    if ranked:
+        names = [agent["inputs"][i] for i, _ in ranked]
+        shares = [100 * share for _, share in ranked]
+        bars, axes = _axes(title, "% of the weight's variation explained", "", (6.2, 0.9 + 0.28 * len(names)))
+        bars.subplots_adjust(left=0.3, bottom=0.3 if len(names) < 6 else 0.15)
+        axes.barh(names[::-1], shares[::-1], color=COLOURS[0])
+        table = (["input", "percent explained"], iter(list(zip(names, shares, strict=True))))
+        _write(path.with_name(path.name.replace("where", "inputs")), bars, table)
+
+
+def _draw_episode(agent: dict[str, Any], episode: dict[str, Any], terms: list[str]) -> Any:
+    title = f"one greedy episode: {agent['title']}, seed {agent['seed']}"
+    figure, axes = _axes(title, "step of the episode", "reward of the step, stacked")
+    steps = np.arange(1, len(episode["reward"]) + 1)
+    above, below = np.zeros(len(steps)), np.zeros(len(steps))
+    names = ["true reward", *(f"weight x {term}" for term in terms)]
+    for i, (name, values) in enumerate(zip(names, [episode["reward"], *episode["parts"]], strict=False)):
+        value = np.array(values)
+        for stack, add in ((above, np.maximum(value, 0)), (below, np.minimum(value, 0))):
+            top = stack + add
+            axes.fill_between(steps, stack, top, step="mid", color=COLOURS[i - 1], linewidth=0)
+            stack[:] = top
+        axes.plot([], [], color=COLOURS[i - 1], linewidth=6, label=name)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _episode_table(episode: dict[str, Any], terms: list[str]) -> tuple[Sequence[str], Rows]:
+    head = ["step", "true reward", *chain(*((f"weight of {t}", f"weight x {t}") for t in terms)), "mean |action|"]
+    columns = chain(*zip(episode["weights"], episode["parts"], strict=True))
+    rows = zip(range(1, len(episode["reward"]) + 1), episode["reward"], *columns, episode["effort"], strict=True)
+    return head, rows
+
+
+def _draw_gradients(part: dict[str, Any]) -> Any:
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, len(GRADIENTS), figsize=(11, 3.4))
+    figure.subplots_adjust(left=0.05, right=0.99, bottom=0.15, top=0.9)
+    for axis, (key, words) in zip(axes, GRADIENTS.items(), strict=True):
+        for i, cell in enumerate(part["cells"]):
+            curve = cell["gradients"][key]
+            if curve:
+                axis.plot(curve["steps"], _numbers(curve["median"]), **_style(i), label=cell["title"])
+        axis.set_title(words)
+        axis.set_xlabel("environment steps")
+        axis.grid(alpha=0.25)
+    axes[-1].legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _gradient_table(lines: list[tuple[str, int, Any]]) -> tuple[Sequence[str], Rows]:
+    rows = ((name, *point) for name, _, curve in lines for point in zip(curve["steps"], curve["median"], strict=True))
+    return ["figure", "step", "median over seeds"], rows
+
+
+def _verdict_table(collection: Collection) -> tuple[Sequence[str], Rows]:
+    head = ["task", "term", "method", "verdict", "weight", "weight low", "weight high", "p10", "p90", "share"]
+    head += [f"{name} return{end}" for name in ("learned", "naive", "plain") for end in ("", " low", " high")]
+
+    def rows() -> Rows:
+        for panel in collection.panels:
+            for v in verdicts(panel):
+                w = v.weights
+                estimates = [v.returns.get(name) for name in ("learned", "naive", "plain")]
+                numbers = [n for e in estimates for n in ((e.value, e.low, e.high) if e else ("", "", ""))]
+                own = (w.mean.value, w.mean.low, w.mean.high, w.p10, w.p90, "" if w.share is None else w.share)
+                yield (panel.env, v.term, v.cell.title, v.word, *own, *numbers)
+
+    return head, rows()

@@ -1,0 +1,89 @@
+"""The weight of a term over two of its inputs, as the page's first view of it, for the picture beside the page."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bipars.config import WeightConfig
+from bipars.lower.normalise import Moments
+from bipars.networks import MLP, Linear
+from bipars.runs.snapshots import Snapshot
+from bipars.shaping.weights import PerActionWeights, Range, StateActionWeights, StateWeights, WeightFunction
+
+GRID = 28
+AVERAGED = 48
+AVERAGED_LARGE = 16
+"""States over which other inputs are averaged; fewer where there are more than 50 inputs."""
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    x: np.ndarray
+    y: np.ndarray
+    z: np.ndarray
+    """(y, x); nan where no visited state is near."""
+
+
+def weight_function(config: WeightConfig, snapshot: Snapshot, discrete: bool) -> WeightFunction | None:
+    """The weight function of a snapshot, in NumPy; none where it is the same everywhere."""
+    if not snapshot.layers:
+        return None
+    net = MLP(tuple(Linear(w, b) for w, b in snapshot.layers), "tanh")  # type: ignore[arg-type]
+    span = Range(config.initial, config.low, config.high)
+    observations = snapshot.visited.obs.shape[-1]
+    match config.form:
+        case "state":
+            return StateWeights(net, span)
+        case "per-action":
+            return PerActionWeights(net, span, snapshot.layers[-1][1].size // snapshot.visited_weights.shape[-1])
+    inputs = snapshot.layers[0][0].shape[0]
+    return StateActionWeights(net, span, inputs - observations if discrete else None)
+
+
+def heat_map(config: WeightConfig, snapshots: list[Snapshot], term: int, x: int, y: int) -> HeatMap | None:
+    """At the last snapshot, other inputs averaged over visited states."""
+    last = snapshots[-1]
+    action = np.asarray(last.visited.action)
+    weights = weight_function(config, last, discrete=action.ndim == 1)
+    if weights is None:
+        return None
+    states = [_states(snapshot) for snapshot in snapshots]
+    xs, ys = (_ticks(np.concatenate([s[:, i] for s in states])) for i in (x, y))
+    rows, width = states[-1].shape
+    take = min(rows, AVERAGED_LARGE if width > 50 else AVERAGED)
+    bases = states[-1][np.arange(take) * rows // take]
+    inputs = np.broadcast_to(bases, (GRID, GRID, *bases.shape)).copy()
+    inputs[..., x] = xs[None, :, None]
+    inputs[..., y] = ys[:, None, None]
+    observations = last.visited.obs.shape[-1]
+    obs, acted = inputs[..., :observations], inputs[..., observations:]
+    if last.moments is not None:
+        obs = Moments(**last.moments).normalise(obs)  # type: ignore[arg-type, assignment]
+    chosen = acted if action.ndim > 1 else acted[..., 0].astype(int)
+    z = np.asarray(weights(obs, chosen))[..., term].mean(axis=-1)  # type: ignore[arg-type]
+    return HeatMap(xs, ys, np.where(_visited(xs, ys, states[-1][:, [x, y]]), z, np.nan))
+
+
+def _states(snapshot: Snapshot) -> np.ndarray:
+    action = np.asarray(snapshot.visited.action)
+    return np.column_stack([np.asarray(snapshot.visited.obs), action if action.ndim > 1 else action[:, None]])
+
+
+def _ticks(values: np.ndarray) -> np.ndarray:
+    ordered = np.sort(values)
+    low, high = (float(ordered[int(q * (len(ordered) - 1) + 0.5)]) for q in (0.005, 0.995))
+    if high - low < 1e-6:
+        low, high = low - 0.5, high + 0.5
+    return low + (np.arange(GRID) + 0.5) * (high - low) / GRID
+
+
+def _visited(xs: np.ndarray, ys: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """Cells with a sampled state in them or beside them: the sample is small."""
+    seen = np.zeros((GRID + 2, GRID + 2), bool)
+    col, row = (np.floor((v - t[0]) / (t[1] - t[0]) + 0.5).astype(int) for v, t in zip(states.T, (xs, ys), strict=True))
+    for a in (-1, 0, 1):
+        for b in (-1, 0, 1):
+            r, c = row + a, col + b
+            inside = (r >= 0) & (r < GRID) & (c >= 0) & (c < GRID)
+            seen[r[inside], c[inside]] = True
+    return seen[:GRID, :GRID]

@@ -1,0 +1,124 @@
+"""A look inside single agents: their weight function at every snapshot, where they were, and one of their episodes."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+
+from bipars.errors import CheckpointError
+from bipars.report.dimensions import input_names
+from bipars.report.panels import Cell, Panel, Record
+from bipars.runs.snapshots import Snapshot, load_snapshots
+
+ROWS = 512
+"""Visited states shown per snapshot, where there is room."""
+RANKED = 12
+BINS = 8
+
+
+def look_inside(panel: Panel, budget: float) -> list[dict[str, Any]]:
+    """The middle seed of each method, then more seeds of the learners while there is room.
+
+    `budget` is a number of characters of the page. Methods that do not learn show their last episode alone.
+    """
+    learners = panel.learners
+    chosen, used = [], 0
+    for i in range(max((len(cell.evaluated) for cell in learners), default=0)):
+        for cell in learners:
+            records = _middle_first(cell)[i : i + 1]
+            if not records or (i and used > budget):
+                continue
+            agent = _agent(panel, cell, records[0], int(budget / len(learners)))
+            if agent is not None:
+                chosen.append(agent)
+                used += len(json.dumps(agent))
+    for cell in panel.cells:
+        if cell.role != "learner" and cell.evaluated:
+            agent = _agent(panel, cell, _middle_first(cell)[0], 0)
+            if agent is not None:
+                chosen.append(agent)
+    order = [cell.label for cell in learners + list(panel.cells)]
+    return sorted(chosen, key=lambda agent: order.index(agent["cell"]))
+
+
+def _middle_first(cell: Cell) -> list[Record]:
+    """Seeds by their distance from the middle of the ranking: neither luck nor bad luck comes first."""
+    ranked = sorted(cell.evaluated, key=lambda r: r.evaluations[-1]["evaluation_return"])
+    return [ranked[i] for i in sorted(range(len(ranked)), key=lambda i: abs(i - (len(ranked) - 1) / 2))]
+
+
+def _agent(panel: Panel, cell: Cell, record: Record, budget: int) -> dict[str, Any] | None:
+    """Without a budget, its last episode and nothing of its weights."""
+    try:
+        snapshots = load_snapshots(record.run)[0 if budget else -1 :]
+    except CheckpointError:
+        return None
+    if not snapshots:
+        return None
+    config, period = record.config, record.config.ppo.update_period
+    observations, action = snapshots[0].visited.obs.shape[-1], snapshots[0].visited.action
+    continuous = action.shape[-1] if action.ndim > 1 else 0
+    weights = config.weights
+    room = 0.7 * budget / (len(snapshots) * (observations + max(1, continuous)) * 16 / 3)
+    rows = min(ROWS, max(ROWS // 8, int(room))) if budget else 0
+    return {
+        "cell": cell.label,
+        "title": cell.title,
+        "seed": config.seed,
+        "form": weights.form,
+        "inputs": input_names(panel.env, observations, max(1, continuous)),
+        "observations": observations,
+        "continuous": continuous,
+        "range": {"initial": weights.initial, "low": weights.low, "high": weights.high},
+        "snapshots": [_snapshot(s, s.round * period, rows) for s in snapshots],
+    }
+
+
+def _snapshot(snapshot: Snapshot, step: int, rows: int) -> dict[str, Any]:
+    visited, moments, episode = snapshot.visited, snapshot.moments, snapshot.episode
+    action, z = np.asarray(visited.action), snapshot.visited_weights
+    states = np.column_stack([np.asarray(visited.obs), action if action.ndim > 1 else action[:, None]])
+    return {
+        "step": step,
+        "layers": [{"weight": _matrix(weight), "bias": _matrix(bias)} for weight, bias in snapshot.layers if rows],
+        "scalar": None if snapshot.scalar is None else snapshot.scalar.tolist(),
+        "moments": None if moments is None else {name: _matrix(moments[name]) for name in ("mean", "var")},
+        "visited": _matrix(states[:: -(-len(states) // rows)] if rows else states[:0]),
+        "ranking": [explained(states, z[:, k]) for k in range(z.shape[-1])] if rows else [],
+        "episode": {
+            "reward": _plain(episode.reward),
+            "parts": [_plain(episode.weights[:, k] * episode.terms[:, k]) for k in range(episode.terms.shape[-1])],
+            "weights": [_plain(episode.weights[:, k]) for k in range(episode.weights.shape[-1])],
+            "effort": _plain(episode.effort),
+        },
+    }
+
+
+def _matrix(values: Any) -> dict[str, Any]:
+    """Single precision, four bytes each, little-endian."""
+    array = np.ascontiguousarray(values, "<f4")
+    return {"shape": list(array.shape), "values": base64.b64encode(array.tobytes()).decode()}
+
+
+def _plain(values: np.ndarray) -> list[float]:
+    return [float(f"{v:.4g}") for v in values.tolist()]
+
+
+def explained(inputs: np.ndarray, weights: np.ndarray) -> list[list[float]]:
+    """Inputs by how much of the weight's variance each explains alone, the most first: (index, share).
+
+    The correlation ratio over bins of equal counts, less what as many random groups would explain.
+    """
+    total, count = float(np.var(weights)), len(weights)
+    if total < 1e-10 or count <= BINS:
+        return []
+    found = []
+    for i in range(inputs.shape[1]):
+        edges = np.unique(np.quantile(inputs[:, i], np.linspace(0, 1, BINS + 1)[1:-1]))
+        groups = np.searchsorted(edges, inputs[:, i], side="right")
+        names, sizes = np.unique(groups, return_counts=True)
+        within = sum(size * np.var(weights[groups == name]) for name, size in zip(names, sizes, strict=True)) / count
+        share = 1 - (within / total) * (count - 1) / (count - len(names))
+        found.append([i, max(0.0, round(float(share), 4))])
+    return sorted(found, key=lambda pair: -pair[1])[:RANKED]

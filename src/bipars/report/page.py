@@ -1,0 +1,173 @@
+"""The page: one self-contained file from a template that escapes everything it is given."""
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from typing import Any
+
+from bipars.report.panels import Collection, Panel
+from bipars.report.record import record
+from bipars.report.summary import short_name
+from bipars.report.text import compare_command, no_verdict, standing
+from bipars.report.verdict import (
+    FEWEST_SEEDS,
+    IGNORED_BELOW,
+    IGNORED_SHARE,
+    SAME_WITHIN,
+    Estimate,
+    Verdict,
+    digits_for,
+    verdicts,
+)
+
+NAMES = {"learned": "learned weights", "naive": "term as written", "plain": "without the term"}
+DIRECTIONS = {
+    "used": "as written (+)",
+    "reversed": "turned round (-)",
+    "off": "not used (0)",
+    "mixed": "depends on the state (±)",
+    "unsure": "seeds disagree (?)",
+}
+
+
+def render_page(collection: Collection, data: dict[str, Any], live: bool = False) -> str:
+    """The whole page with the figures of `data`; `live` for the one that a server keeps fresh."""
+    from plotly.offline import get_plotlyjs
+
+    script, plotly = _read("report.js"), get_plotlyjs()
+    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (plotly, script))
+    connect = "'self'" if live else "'none'"
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
+    )
+    return _render(
+        "page.html",
+        collection,
+        data,
+        policy=policy,
+        style=_trusted(_read("report.css")),
+        script=_trusted(script),
+        plotly=_trusted(plotly),
+        live=live,
+    )
+
+
+def render_content(collection: Collection, data: dict[str, Any]) -> str:
+    """What of the page changes while runs go on."""
+    return _render("content.html", collection, data)
+
+
+def _render(template: str, collection: Collection, data: dict[str, Any], **more: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("bipars.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(template).render(**_view(collection), data=embedded_json(data), **more)
+
+
+def _read(name: str) -> str:
+    return (files("bipars.report") / "page" / name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _trusted(text: str) -> Any:
+    """Our own script or style, as it is; it must not end the element it stands in."""
+    from markupsafe import Markup
+
+    assert "</script" not in text.lower()
+    assert "</style" not in text.lower()
+    return Markup(text)
+
+
+def embedded_json(data: Any) -> Any:
+    """JSON that cannot end its script element, whatever names it holds."""
+    from markupsafe import Markup
+
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
+
+
+def _view(collection: Collection) -> dict[str, Any]:
+    """What the template is given: words and numbers, no markup."""
+    records = collection.records
+    done = sum(r.status == "finished" for r in records)
+    panels = [_panel(panel) for panel in collection.panels]
+    count = len({(r.run.path.parent) for r in records})
+    return {
+        "title": f"bipars: {collection.root.resolve().name}",
+        "standing": f"{collection.root.resolve().name}: {done} of {len(records)} runs finished, "
+        f"{count} combination{'s' if count != 1 else ''} of task, terms and method.",
+        "notes": [{"text": line, "failed": line.startswith("FAILED")} for line in standing(collection)],
+        "panels": panels,
+        "compare": compare_command(collection.root),
+        "ignored_below": IGNORED_BELOW,
+        "ignored_share": f"{100 * IGNORED_SHARE:.0f}",
+        "fewest_seeds": FEWEST_SEEDS,
+        "same_within": f"{100 * SAME_WITHIN:.0f}",
+        "paper": [],
+        "record": record(collection),
+        "footer": "Every figure of this page is also a picture and a table in the folder `report` beside it.",
+    }
+
+
+def _panel(panel: Panel) -> dict[str, Any]:
+    found = verdicts(panel)
+    return {
+        "name": panel.name,
+        "env": panel.env + panel.detail,
+        "verdicts": [_verdict(v) for v in found if v.cell is found[0].cell],
+        "others": [_verdict(v) for v in found if v.cell is not found[0].cell],
+        "silent": None if found else no_verdict(panel),
+    }
+
+
+def _verdict(v: Verdict) -> dict[str, Any]:
+    w = v.weights
+    missing = {"naive": "with the term as written", "plain": "without the term"}
+    return {
+        "term": short_name(v.term),
+        "word": v.word,
+        "headline": v.headline.removeprefix(f"{v.word}: "),
+        "method": v.cell.title,
+        "sentences": v.sentences,
+        "advice": v.advice,
+        "missing": " and none ".join(missing[name] for name in v.missing),
+        "weight": f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})",
+        "states": f"{w.p10:+.2f} to {w.p90:+.2f}",
+        "direction": DIRECTIONS[w.use],
+        "share": "not recorded" if w.share is None else f"{100 * w.share:.0f} %",
+        "rivals": _rivals(v.returns),
+        "own": v.returns["learned"].text(),
+        "probabilities": _probabilities(v),
+        "notes": v.notes,
+    }
+
+
+def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
+    """The three returns on one scale."""
+    low, high = min(e.low for e in returns.values()), max(e.high for e in returns.values())
+    digits = digits_for(*(x for e in returns.values() for x in (e.low, e.high)))
+    scale = 96 / (high - low) if high > low else 0.0
+    rows = []
+    for name, title in NAMES.items():
+        e = returns.get(name)
+        plot = e and {k: round(2 + (getattr(e, k) - low) * scale, 1) for k in ("low", "value", "high")}
+        text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "no such run"
+        rows.append({"name": title, "text": text, "plot": plot, "own": name == "learned"})
+    return rows
+
+
+def _probabilities(v: Verdict) -> str:
+    against = {"plain": "without the term", "naive": "with the term as written"}
+    parts = [
+        f"{100 * c.probability:.0f} % against one {against[name]} ({100 * c.low:.0f} to {100 * c.high:.0f} %)"
+        for name, c in v.comparisons.items()
+        if name in against
+    ]
+    return f"Probability that an agent with learned weights does better: {', '.join(parts)}." if parts else ""

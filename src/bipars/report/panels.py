@@ -1,0 +1,274 @@
+"""Runs gathered for comparison: a panel is one task with its terms, a cell one method in it, a record one seed."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bipars.config import Config
+from bipars.errors import BiparsError, RunDirectoryError
+from bipars.methods import METHODS
+from bipars.report.summary import short_name
+from bipars.runs.directory import RunDirectory, find_runs
+from bipars.runs.metrics import evaluated
+from bipars.statistics import align
+
+Status = Literal["finished", "going", "stopped", "failed"]
+Role = Literal["plain", "naive", "learner", "other"]
+
+COMPARISON = "comparison"
+"""Directory, beside the seeds of a cell, for the runs that `bipars report --compare` makes."""
+PLAIN, NAIVE = "ppo", "ns"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run as it stands on disk."""
+
+    run: RunDirectory
+    config: Config
+    rows: list[dict[str, Any]]
+    status: Status
+    error: str | None = None
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        every = self.config.evaluation_every
+        rows = evaluated(self.rows, every) if self.status == "finished" else self.rows
+        due = [row for row in rows if self.status == "finished" or row["round"] % every == 0]
+        return [row for row in due if row.get("evaluation_return") is not None]
+
+    @property
+    def last_step(self) -> int:
+        return self.rows[-1]["step"] if self.rows else 0
+
+    @property
+    def progress(self) -> float:
+        return min(1.0, self.last_step / self.config.total_steps)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The same settings, several seeds."""
+
+    label: str
+    records: tuple[Record, ...]
+
+    @property
+    def config(self) -> Config:
+        return self.records[0].config
+
+    @property
+    def role(self) -> Role:
+        if self.config.method in (PLAIN, NAIVE):
+            return "plain" if self.config.method == PLAIN else "naive"
+        method = METHODS.get(self.config.method)
+        learns = method is not None and method.estimator is not None and self.config.weights_from is None
+        return "learner" if learns else "other"
+
+    @property
+    def title(self) -> str:
+        words = {"plain": "no shaping", "naive": "naive shaping"}
+        return f"{words[self.role]} ({self.label})" if self.role in words else self.label
+
+    @property
+    def evaluated(self) -> tuple[Record, ...]:
+        """The seeds that have something to show."""
+        return tuple(record for record in self.records if record.evaluations)
+
+    @property
+    def last_step(self) -> int:
+        """Up to where every seed came that did not fail."""
+        alive = [r for r in self.evaluated if r.status != "failed"] or self.evaluated
+        return min((record.evaluations[-1]["step"] for record in alive), default=0)
+
+    def at_end(self, key: str, step: int, last: int = 5) -> np.ndarray:
+        """Per seed, the mean of the last evaluations up to a step."""
+        return _means(([row.get(key) for row in r.evaluations if row["step"] <= step] for r in self.evaluated), last)
+
+    def rows_at_end(self, key: str, step: int, last: int = 5) -> np.ndarray:
+        """Per seed, the mean of the last rows of metrics up to a step; empty where it was not recorded."""
+        return _means(([row.get(key) for row in r.rows if row["step"] <= step] for r in self.evaluated), last)
+
+    def curves(self, key: str, every_row: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Steps, and values by seed and step; nan where a seed has none."""
+        found = []
+        for record in self.evaluated:
+            rows = [row for row in (record.rows if every_row else record.evaluations) if row.get(key) is not None]
+            if rows:
+                found.append((np.array([row["step"] for row in rows]), np.array([row[key] for row in rows], float)))
+        if not found:
+            return np.zeros(0, int), np.zeros((0, 0))
+        grid = np.unique(np.concatenate([steps for steps, _ in found]))
+        values = align(found, grid)
+        ends = np.array([steps[-1] for steps, _ in found])
+        values[grid[None] > ends[:, None]] = np.nan
+        return grid, values
+
+
+def _means(seeds: Iterable[list[Any]], last: int) -> np.ndarray:
+    ends = [values[-last:] for values in seeds]
+    return np.array([np.mean(values) for values in ends if values and None not in values], float)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One task with its terms, and every method that was tried on it."""
+
+    env: str
+    terms: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    detail: str = ""
+    """What tells it from another panel of the same name."""
+
+    @property
+    def name(self) -> str:
+        terms = ", ".join(map(short_name, self.terms)) or "no reward term"
+        return f"{self.env}: {terms}{self.detail}"
+
+    @property
+    def learners(self) -> list[Cell]:
+        """The library's default first: a verdict must not depend on which method happened to look best."""
+        order = ["mgl", "imgl", "em"]
+        found = [cell for cell in self.cells if cell.role == "learner" and cell.evaluated]
+        return sorted(found, key=lambda c: order.index(c.label) if c.label in order else len(order))
+
+    def with_role(self, role: Role) -> list[Cell]:
+        return [cell for cell in self.cells if cell.role == role and cell.evaluated]
+
+    def rival(self, cell: Cell, role: Role) -> Cell | None:
+        """The cell to compare with: as many steps planned, and the most similar settings."""
+        fitting = [c for c in self.with_role(role) if c.config.total_steps == cell.config.total_steps]
+        return min(fitting, key=lambda c: len(differences(c.config, cell.config)), default=None)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """All that a report is about."""
+
+    root: Path
+    panels: tuple[Panel, ...]
+    unreadable: tuple[str, ...] = ()
+    """What is damaged, or no training run, in one sentence each."""
+
+    @property
+    def records(self) -> list[Record]:
+        """Every run once, though a run without terms is shown with every term of its task."""
+        found = {r.run.path: r for panel in self.panels for cell in panel.cells for r in cell.records}
+        return [found[path] for path in sorted(found)]
+
+
+def read_record(run: RunDirectory) -> Record:
+    config, rows = run.config, run.metrics
+    if run.finished:
+        return Record(run, config, rows, "finished")
+    if run.error_file.exists():
+        return Record(run, config, rows, "failed", run.error)
+    return Record(run, config, rows, "going" if _is_alive(run) else "stopped")
+
+
+def _is_alive(run: RunDirectory) -> bool:
+    """Whether the process that last worked on it still exists. Asked without touching its lock."""
+    try:
+        os.kill(int(run.lock_file.read_text()), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def collect(root: Path) -> Collection:
+    """Everything below a directory; for one run, also the comparison runs made for it."""
+    runs = find_runs(root)
+    beside = root.resolve().parent / COMPARISON
+    if (root / "config.json").exists() and beside.is_dir():
+        runs += [run for run in find_runs(beside) if run.path.name == root.resolve().name]
+    records, unreadable = [], []
+    for run in runs:
+        try:
+            if run.kind == "agent":
+                unreadable.append(f"{run.path} is a saved agent: it has no record of its training")
+            else:
+                records.append(read_record(run))
+        except BiparsError as error:
+            unreadable.append(str(error))
+    if not records:
+        raise RunDirectoryError(f"{root} holds no training run that can be shown: {'; '.join(unreadable)}")
+    return Collection(root, tuple(_panels(records, root)), tuple(unreadable))
+
+
+def _panels(records: Sequence[Record], root: Path) -> list[Panel]:
+    tasks = _group(records, lambda r: _text(r.config.env, r.config.env_options, r.config.reward))
+    found = []
+    for task in tasks:
+        by_terms = _group(task, lambda r: _text(*r.config.terms))
+        plain = [r for r in task if r.config.method == PLAIN and not r.config.terms]
+        for members in by_terms:
+            if members[0].config.terms:
+                found.append(_panel([*plain, *members], members[0].config, root))
+            elif len(by_terms) == 1 or len(members) > len(plain):
+                found.append(_panel(members, members[0].config, root))
+    names = [panel.name for panel in found]
+    return [replace(p, detail=_detail(p)) if names.count(p.name) > 1 else p for p in found]
+
+
+def _panel(records: Sequence[Record], config: Config, root: Path) -> Panel:
+    groups = _group(records, lambda r: r.config.program_text())
+    labels = _labels([group[0] for group in groups], root)
+    cells = [Cell(label, tuple(group)) for label, group in zip(labels, groups, strict=True)]
+    order = {"plain": 0, "naive": 1, "learner": 2, "other": 3}
+    return Panel(config.env, config.terms, tuple(sorted(cells, key=lambda cell: order[cell.role])))
+
+
+def _detail(panel: Panel) -> str:
+    config = panel.cells[-1].config
+    options = ", ".join(f"{name}={value}" for name, value in config.env_options.items())
+    return f" ({', '.join(filter(None, [options, config.reward]))})"
+
+
+def _labels(firsts: Sequence[Record], root: Path) -> list[str]:
+    """The method where that is enough, else the directory, else the whole way to it."""
+    choices = [(r.config.method, r.run.path.parent.name, _relative(r.run.path.parent, root)) for r in firsts]
+    methods = [choice[0] for choice in choices]
+    names = [choice[1] if methods.count(choice[0]) > 1 else choice[0] for choice in choices]
+    return [choice[2] if names.count(name) > 1 else name for choice, name in zip(choices, names, strict=True)]
+
+
+def _relative(path: Path, root: Path) -> str:
+    try:
+        return str(path.relative_to(root))
+    except ValueError:
+        return str(path)
+
+
+def _group(records: Iterable[Record], key: Callable[[Record], str]) -> list[list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return list(groups.values())
+
+
+def _text(*parts: Any) -> str:
+    return json.dumps(parts, sort_keys=True)
+
+
+def differences(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
+    """Settings of the lower level and of evaluation in which two cells differ, though they are compared."""
+    first, second = flat(a), flat(b)
+    names = [name for name in first if name.startswith("ppo.") or name in ("total_steps", "evaluation_episodes")]
+    return {name: (first[name], second[name]) for name in names if first[name] != second[name]}
+
+
+def flat(config: Config) -> dict[str, Any]:
+    """Every setting under one name, such as ppo.clip."""
+    found: dict[str, Any] = {}
+    for name, value in config.to_dict().items():
+        nested = isinstance(value, dict) and name != "env_options"
+        found |= {f"{name}.{key}": inner for key, inner in value.items()} if nested else {name: value}
+    return found

@@ -1,0 +1,91 @@
+"""The honest part: settings, seeds, versions, commands, and what failed."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from bipars.errors import BiparsError
+from bipars.report.panels import Cell, Collection, Record, flat
+
+PER_RUN = {"seed", "weights_from"}
+
+
+def record(collection: Collection) -> dict[str, Any]:
+    """Everything needed to make the runs again, as words."""
+    records = collection.records
+    cells = [(panel.name, cell) for panel in collection.panels for cell in panel.cells]
+    common, names, differing = _settings(cells)
+    return {
+        "problems": _problems(collection, records),
+        "cells": [_cell(name, cell) for name, cell in cells],
+        "commands": _unique(shlex.join(_command(r)) for r in records if _command(r)),
+        "versions": _unique(_versions(r) for r in records),
+        "common": common,
+        "differing_names": names,
+        "differing": differing,
+    }
+
+
+def _problems(collection: Collection, records: list[Record]) -> list[dict[str, Any]]:
+    def group(title: str, lines: list[tuple[str, str]]) -> list[dict[str, Any]]:
+        return [{"title": title, "lines": [{"where": a, "text": b} for a, b in lines]}] if lines else []
+
+    failed = [(str(r.run.path), r.error or "") for r in records if r.status == "failed"]
+    unfinished = [
+        (str(r.run.path), f"{r.progress:.0%}, {r.status}") for r in records if r.status in ("going", "stopped")
+    ]
+    silent = [(str(r.run.path), "no evaluation yet") for r in records if not r.evaluations and r.status != "failed"]
+    return [
+        *group("Failed", failed),
+        *group("Not finished", unfinished),
+        *group("Without an evaluation", silent),
+        *group("Not shown", [(line, "") for line in collection.unreadable]),
+    ]
+
+
+def _cell(panel: str, cell: Cell) -> dict[str, Any]:
+    states = [r.status for r in cell.records]
+    return {
+        "panel": panel,
+        "method": cell.title,
+        "seeds": ", ".join(str(r.config.seed) for r in cell.records),
+        "steps": f"{cell.config.total_steps:,}",
+        "state": ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
+    }
+
+
+def _about(record: Record) -> dict[str, Any]:
+    try:
+        return record.run.read_json(record.run.config_file)
+    except BiparsError:
+        return {}
+
+
+def _command(record: Record) -> list[str]:
+    command = _about(record).get("command") or []
+    return [Path(str(command[0])).name, *map(str, command[1:])] if command else []
+
+
+def _versions(record: Record) -> str:
+    found = _about(record).get("versions") or {}
+    return ", ".join(f"{name} {version}" for name, version in found.items()) or "not recorded"
+
+
+def _settings(cells: list[tuple[str, Cell]]) -> tuple[list[tuple[str, str]], list[str], list[list[str]]]:
+    """What all cells share; the names of what they do not, and its values by cell."""
+    settings = [{k: v for k, v in flat(cell.config).items() if k not in PER_RUN} for _, cell in cells]
+    same = [name for name in settings[0] if len({json.dumps(s.get(name)) for s in settings}) == 1]
+    names = [name for name in settings[0] if name not in same and name not in ("env", "terms", "method")]
+    rows = [
+        [panel, cell.title, *(_words(s[n]) for n in names)] for (panel, cell), s in zip(cells, settings, strict=True)
+    ]
+    return [(name, _words(settings[0][name])) for name in same], names, rows if names else []
+
+
+def _words(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _unique(lines: Any) -> list[str]:
+    return list(dict.fromkeys(lines))

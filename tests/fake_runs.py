@@ -1,0 +1,47 @@
+"""Run directories with made-up figures: what a report says is tested apart from what training gives."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+
+from bipars.config import Config
+from bipars.runs.directory import RunDirectory, seed_directory
+from bipars.runs.files import write_json
+from bipars.runs.metrics import encode_row
+
+ROUNDS = 12
+
+
+def fake_cell(root, method, ends, weight=None, states=None, terms=("push",), config=None, share=0.5, finish=True):
+    """One run per entry of `ends`, the return at its end; weights move from 1 to `weight`, `states` is their spread."""
+    base = config or Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    for seed, end in enumerate(ends):
+        run = RunDirectory.create(seed_directory(root, seed), replace(base, method=method, terms=terms, seed=seed))
+        rows = [_row(i + 1, end, terms, weight, states, share) for i in range(ROUNDS if finish else ROUNDS // 2)]
+        run.metrics_file.write_bytes(b"".join(map(encode_row, rows)))
+        if finish:
+            last = {"steps": rows[-1]["step"], "evaluation_return": end, "evaluation_length": 100 + 100 * end}
+            write_json(run.result_file, last | {"weights": {t: rows[-1][f"weight/{t}"] for t in terms}})
+    return root
+
+
+def _row(round, end, terms, weight, states, share):
+    part = min(1.0, round / (ROUNDS / 2))
+    value = -1.0 + (end + 1.0) * part
+    row = {
+        "round": round,
+        "step": 20_000 * round,
+        "evaluation_return": value,
+        "evaluation_length": 100 + 100 * value,
+        "evaluation_action_size": 0.0,
+        "policy_gradient_norm": 0.1,
+    }
+    if weight is not None:
+        row |= {"weight_gradient_norm": 0.2, "weight_gradient_snr": 0.5}
+    for term in terms:
+        now = 1 + (weight - 1) * part if weight is not None else 0.0
+        spread = np.array(states if states is not None else (now, now)) * (part if states is not None else 1)
+        row |= {f"weight/{term}": now, f"weight_p10/{term}": spread[0], f"weight_p50/{term}": now}
+        row |= {f"weight_p90/{term}": spread[1], f"share/{term}": share}
+    return json.loads(json.dumps(row))

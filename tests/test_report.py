@@ -1,0 +1,277 @@
+"""What the report says: verdicts from made-up figures, names full of mischief, directories full of trouble."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bipars.cli import main
+from bipars.config import Config
+from bipars.errors import RunDirectoryError
+from bipars.report.build import write_report
+from bipars.report.compare import comparison_config, missing_runs
+from bipars.report.inside import explained
+from bipars.report.page import embedded_json
+from bipars.report.panels import collect
+from bipars.report.tables import csv_text
+from bipars.report.text import verdict_text
+from bipars.report.verdict import judge, judge_use, verdicts
+from fake_runs import ROUNDS, fake_cell
+
+GOOD, MIDDLE, BAD = [-0.02, 0.0, -0.01, 0.0], [-0.5, -0.45, -0.55, -0.4], [-1.0, -0.99, -1.0, -0.98]
+
+
+def task(root, learned, naive, plain, **weights):
+    """A learner, and the two runs it is compared with."""
+    fake_cell(root / "mgl", "mgl", learned, **weights)
+    fake_cell(root / "ns", "ns", naive, weight=1.0)
+    fake_cell(root / "ppo", "ppo", plain, terms=())
+    return verdicts(collect(root).panels[0])[0]
+
+
+MIXED = (-2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("learned", "naive", "weights", "word", "headline", "advice"),
+    [
+        (GOOD, GOOD, {"weight": 1.1}, "helps", "helps", "Keep it."),
+        (GOOD, BAD, {"weight": -4.0}, "reversed", "helps once it is reversed", "Change its sign, or keep"),
+        (MIDDLE, BAD, {"weight": -4.0}, "reversed", "reversed", "Change its sign, or leave it out"),
+        (GOOD, MIDDLE, {"weight": 0.2, "states": MIXED}, "helps", "used in some states", "one fixed weight"),
+        (BAD, BAD, {"weight": 0.9}, "hurts", "better without", "Leave it out."),
+        (BAD, BAD, {"weight": -0.9}, "hurts", "better without", "Leave it out."),
+        (MIDDLE, BAD, {"weight": 0.02}, "ignored", "it can go", "nothing is lost"),
+        (MIDDLE, BAD, {"weight": 1.5, "share": 0.01}, "ignored", "it can go", "nothing is lost"),
+        (MIDDLE, BAD, {"weight": 0.9}, "undecided", "no gain shown", "unless more seeds"),
+        (MIDDLE, BAD, {"weight": 0.1, "states": MIXED}, "undecided", "used here, reversed there", "more seeds"),
+        (GOOD[:1], GOOD[:1], {"weight": 1.1}, "undecided", "no gain shown", "more seeds"),
+    ],
+)
+def test_verdicts(tmp_path, learned, naive, weights, word, headline, advice):
+    verdict = task(tmp_path, learned, naive, MIDDLE, **weights)
+    assert verdict.word == word
+    assert headline in verdict.headline
+    assert advice in verdict.advice
+
+
+def test_the_mean_weight_of_a_term_used_here_and_reversed_there_is_not_taken_for_its_use(tmp_path):
+    verdict = task(tmp_path, GOOD, MIDDLE, MIDDLE, weight=0.05, states=(-2.0, 2.1))
+    assert verdict.weights.use == "mixed"
+    assert "It depends on the state" in verdict.sentences[0]
+    assert "hides this" in verdict.sentences[0]
+
+
+def test_without_a_comparison_nothing_is_said_to_help(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.2)
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.word == "undecided"
+    assert verdict.missing == ("naive", "plain")
+    text = verdict_text(collect(tmp_path))
+    assert f"Weights only, no comparison. Make it with: bipars report {tmp_path} --compare" in text
+    assert judge("used", None) == "undecided"
+    assert judge("reversed", None) == "reversed"
+
+
+def test_seeds_that_disagree():
+    assert judge_use((-1.0, 1.0), (-0.1, 0.1), None) == "unsure"
+    assert judge("unsure", "better") == "undecided"
+
+
+def test_the_same_end_reached_sooner_helps(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
+    fake_cell(tmp_path / "ppo", "ppo", GOOD, terms=())
+    for file in (tmp_path / "ppo").rglob("metrics.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows[: ROUNDS - 5]:
+            row["evaluation_return"] = -1.0
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.word == "helps"
+    assert "learns sooner" in verdict.sentences[1]
+
+
+def test_runs_are_gathered_by_task_and_terms(tmp_path):
+    fake_cell(tmp_path / "a" / "mgl", "mgl", GOOD, weight=1.0, terms=("one",))
+    fake_cell(tmp_path / "b" / "mgl", "mgl", GOOD, weight=1.0, terms=("two",))
+    slow = Config(env="cartpole", total_steps=ROUNDS * 20_000, checkpoint_every=3)
+    fake_cell(tmp_path / "b" / "slow", "mgl", GOOD, weight=1.0, terms=("two",), config=slow)
+    fake_cell(tmp_path / "ppo", "ppo", BAD, terms=())
+    other = Config(env="cartpole-continuous", total_steps=ROUNDS * 20_000)
+    fake_cell(tmp_path / "c", "mgl", GOOD, weight=1.0, terms=("two",), config=other)
+    panels = {panel.name: [cell.label for cell in panel.cells] for panel in collect(tmp_path).panels}
+    assert panels == {
+        "cartpole: one": ["ppo", "mgl"],
+        "cartpole: two": ["ppo", "mgl", "slow"],
+        "cartpole-continuous: two": ["mgl"],
+    }
+
+
+def test_runs_that_are_not_as_far_are_compared_at_the_same_step(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, finish=False)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.step == 20_000 * ROUNDS // 2
+    assert any("at step 120,000 of 240,000" in note for note in verdict.notes)
+    assert any("4 of 4 seeds of mgl are unfinished" in note for note in verdict.notes)
+
+
+def test_settings_in_which_compared_runs_differ_are_named(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
+    base = Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=replace(base, ppo=replace(base.ppo, clip=0.1)))
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert any("ppo.clip 0.1" in note for note in verdict.notes)
+
+
+# Trouble
+
+
+def message(capsys, *arguments):
+    status = main(["report", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return status, out + err
+
+
+def test_an_empty_directory_and_none_at_all(tmp_path, capsys):
+    assert message(capsys, tmp_path) == (2, f"bipars: {tmp_path} holds no run of bipars\n")
+    status, text = message(capsys, tmp_path / "nowhere")
+    assert status == 2
+    assert "does not exist" in text
+
+
+def test_a_run_without_evaluations(tmp_path, capsys):
+    fake_cell(tmp_path / "mgl", "mgl", [0.0], weight=1.0)
+    (tmp_path / "mgl" / "seed-0000" / "metrics.jsonl").write_text("")
+    (tmp_path / "mgl" / "seed-0000" / "result.json").unlink()
+    status, text = message(capsys, tmp_path)
+    assert status == 0
+    assert "No evaluation yet" in text
+    assert "1 of 1 runs stopped before the end, the last at 0%; go on with: bipars resume" in text
+    assert "Without an evaluation" in (tmp_path / "report.html").read_text()
+
+
+def test_failed_damaged_and_saved_runs_are_named_beside_the_rest(tmp_path, capsys):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
+    failed = tmp_path / "mgl" / "seed-0001"
+    (failed / "result.json").unlink()
+    (failed / "error.json").write_text(json.dumps({"error": "the reward is <nan>", "traceback": ""}))
+    (tmp_path / "mgl" / "seed-0002" / "metrics.jsonl").write_text("garbage\n")
+    fake_cell(tmp_path / "agent", "mgl", [0.0], weight=1.0)
+    about = tmp_path / "agent" / "seed-0000" / "config.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"kind": "agent"}))
+    status, text = message(capsys, tmp_path)
+    assert status == 0
+    assert f"FAILED {failed}: the reward is <nan>" in text
+    assert "metrics.jsonl is damaged: line 1" in text
+    assert "is a saved agent" in text
+    page = (tmp_path / "report.html").read_text()
+    assert "the reward is &lt;nan&gt;" in page
+    assert "is a saved agent" in page
+
+
+def test_nothing_that_can_be_shown(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(RunDirectoryError, match="holds no training run that can be shown: .* is damaged"):
+        collect(tmp_path)
+
+
+def test_runs_that_learn_no_weights_have_no_verdict(tmp_path):
+    fake_cell(tmp_path / "ns", "ns", BAD, weight=1.0)
+    assert "No run here learns weights" in verdict_text(collect(tmp_path))
+    fake_cell(tmp_path / "other" / "ppo", "ppo", BAD, terms=())
+    assert "No reward term here" in verdict_text(collect(tmp_path / "other"))
+
+
+def test_text_writes_nothing(tmp_path, capsys):
+    task(tmp_path, GOOD, BAD, MIDDLE, weight=-4.0)
+    before = set(tmp_path.rglob("*"))
+    status, text = message(capsys, tmp_path, "--text")
+    assert status == 0
+    assert "| push | mgl    | reversed |" in text
+    assert set(tmp_path.rglob("*")) == before
+
+
+# Comparison runs
+
+
+def test_the_comparison_is_the_same_but_for_the_method(tmp_path):
+    base = Config(env="cartpole", total_steps=40_000, ppo=Config().ppo)
+    fake_cell(tmp_path, "mgl", [0.0, 0.0], weight=1.0, terms=("harmful",), config=replace(base, evaluation_episodes=3))
+    runs = missing_runs(collect(tmp_path))
+    assert [str(run.path.relative_to(tmp_path)) for run in runs] == [
+        f"comparison/{method}/seed-000{seed}" for method in ("ns", "ppo") for seed in (0, 1)
+    ]
+    assert {run.config.evaluation_episodes for run in runs} == {3}
+    assert [run.config.weights.initial for run in runs] == [1.0, 1.0, 0.0, 0.0]
+    for run in runs:  # as if they had been trained
+        fake_cell(run.path.parent, run.config.method, [], terms=("harmful",))
+        run.metrics_file.write_bytes((tmp_path / "seed-0000" / "metrics.jsonl").read_bytes())
+    assert missing_runs(collect(tmp_path)) == []
+    assert {cell.role for cell in collect(tmp_path / "seed-0001").panels[0].cells} == {"learner", "naive", "plain"}
+    assert comparison_config(runs[0].config, "ppo").weights.form == "scalar"
+
+
+# Names and numbers
+
+NASTY = "<img src=x onerror=alert(1)>\"'</script><script>alert(2)</script>"
+FORMULA = '=HYPERLINK("http://example.com","x")'
+
+
+def test_names_full_of_markup_and_formulas_stay_text(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=-2.0, terms=(NASTY, FORMULA, "$x^{2"))
+    page = write_report(collect(tmp_path)).read_text()
+    assert "<img" not in page
+    assert "alert(2)</script>" not in page
+    verdict = (tmp_path / "report" / "verdict.csv").read_text()
+    cells = [cell for row in csv.reader(io.StringIO(verdict)) for cell in row]
+    assert f"'{FORMULA}" in cells
+    assert not any(cell.startswith(("=", "@", "+")) for cell in cells)
+    assert any(cell.startswith("-") and float(cell) < 0 for cell in cells)
+    for picture in (tmp_path / "report").rglob("*.svg"):
+        assert "<img" not in picture.read_text()
+
+
+def test_a_terminal_is_not_told_what_to_do(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=-2.0, terms=("\x1b[2Jbell\x07",))
+    text = verdict_text(collect(tmp_path))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_embedded_json_cannot_end_its_element():
+    text = str(embedded_json({"name": "</script><!-- &"}))
+    assert "<" not in text
+    assert json.loads(text) == {"name": "</script><!-- &"}
+
+
+def test_csv_keeps_numbers():
+    assert csv_text(["=a"], [[-1.5], ["-x"], ["+x"], ["@x"], ["\tx"]]) == "'=a\n-1.5\n'-x\n'+x\n'@x\n'\tx\n"
+
+
+def test_every_figure_is_a_picture_and_a_table(tmp_path):
+    task(tmp_path, GOOD, BAD, MIDDLE, weight=-4.0)
+    write_report(collect(tmp_path), tmp_path / "out" / "page.html")
+    found = {path.name for path in (tmp_path / "out" / "page" / "cartpole-push").iterdir()}
+    names = ("true-return", "steps-per-episode", "weight", "gradients")
+    assert found == {f"{name}.{kind}" for name in names for kind in ("png", "svg", "csv")}
+    text = (tmp_path / "out" / "page" / "cartpole-push" / "true-return.csv").read_text()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    last = [row for row in rows if row["method"] == "mgl" and row["step"] == str(20_000 * ROUNDS)]
+    assert [float(row["true return"]) for row in last[:4]] == GOOD
+    assert Path(tmp_path / "out" / "page.html").stat().st_size < 10_000_000
+
+
+def test_the_input_that_decides_the_weight_is_ranked_first():
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(512, 3))
+    (first, share), *rest = explained(inputs, 3 * np.tanh(inputs[:, 1]) + 0.3 * rng.normal(size=512))
+    assert first == 1
+    assert share > 0.8
+    assert all(other < 0.05 for _, other in rest)
+    assert explained(inputs, np.ones(512)) == []
