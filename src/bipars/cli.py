@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig, unchecked
+from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
 from bipars.report.commands import Report
 from bipars.runtime import cores
@@ -75,6 +75,7 @@ class Train:
     ppo: PPOConfig = field(default_factory=lambda: PRESET.ppo)
     weights: WeightConfig = field(default_factory=lambda: PRESET.weights)
     upper: UpperConfig = field(default_factory=lambda: PRESET.upper)
+    dpba: DPBAConfig = field(default_factory=lambda: PRESET.dpba)
 
     def run(self) -> int:
         from bipars.program import complete
@@ -99,6 +100,7 @@ class Train:
                 ppo=self.ppo,
                 weights=self.weights,
                 upper=self.upper,
+                dpba=self.dpba,
             )
         )
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]

@@ -192,6 +192,31 @@ class UpperConfig(Settings):
 
 
 @dataclass(frozen=True)
+class DPBAConfig(Settings):
+    """Method `dpba`: the potential that is learned from the reward terms."""
+
+    hidden: tuple[int, ...] = (16, 8)
+    """Hidden layers of the potential's network (tanh)."""
+    learning_rate: float = 5e-4
+    """Adam's step size for the potential."""
+    max_grad_norm: float | None = None
+    """Clip the potential's gradient to this norm; none clips nothing."""
+    td_lambda: float = 0.95
+    """Temporal differences over many steps, as the critics learn; 0 looks one step ahead."""
+    correct: bool = False
+    """Add Phi(s, a) to the advantage again, so that the terms change the policy's way but not its goal."""
+
+    def check(self) -> None:
+        self._check_types("dpba.")
+        self._infinite_means_none("max_grad_norm")
+        require_hidden("dpba.hidden", self.hidden)
+        require_positive("dpba", self, "learning_rate")
+        require(0 <= self.td_lambda <= 1, "dpba.td_lambda", self.td_lambda, "a number in [0, 1]")
+        if self.max_grad_norm is not None:
+            require_positive("dpba", self, "max_grad_norm")
+
+
+@dataclass(frozen=True)
 class Config(Settings):
     """One run: an environment, its reward terms, a method and a seed."""
 
@@ -224,10 +249,11 @@ class Config(Settings):
     ppo: PPOConfig = field(default_factory=PPOConfig)
     weights: WeightConfig = field(default_factory=WeightConfig)
     upper: UpperConfig = field(default_factory=UpperConfig)
+    dpba: DPBAConfig = field(default_factory=DPBAConfig)
 
     def check(self) -> None:
         self._check_types("")
-        for part in (self.ppo, self.weights, self.upper):
+        for part in (self.ppo, self.weights, self.upper, self.dpba):
             part.check()
         require_positive("config", self, "total_steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
         if self.vector not in ("auto", "sync", "async"):

@@ -8,6 +8,8 @@ from bipars.config import Config
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError, unknown
 from bipars.shaping.builtin import TORQUE_LIMIT, TorqueTerm
+from bipars.shaping.dpba import LearnedPotential
+from bipars.shaping.potentials import PotentialShaping
 from bipars.shaping.terms import RewardTerm
 from bipars.shaping.weights import FORMS
 from bipars.upper.base import Estimator
@@ -36,6 +38,10 @@ class Method:
     """Step size of phi; none takes the preset of the term."""
     multiplier: Multiplier | None = None
     """A rule of its own for its one weight."""
+    potential: Callable[[Config], PotentialShaping] | None = None
+    """Shaping by differences of a potential, on top of the weighted terms."""
+    needs_terms: bool = False
+    """Meaningless without a reward term; every method with an estimator is."""
 
     def prepare_terms(self, name: str, terms: tuple[RewardTerm, ...]) -> tuple[RewardTerm, ...]:
         """The terms as the method uses them: a constrained method takes the cost inside the term."""
@@ -81,6 +87,12 @@ METHODS: dict[str, Method] = {
         initial_weight=0.0,
         multiplier=Multiplier(TORQUE_LIMIT),
     ),
+    "dpba": Method(
+        "dynamic potential-based advice: a potential whose differences are the terms, learned from them",
+        initial_weight=0.0,
+        potential=lambda config: LearnedPotential(config.dpba, config.ppo),
+        needs_terms=True,
+    ),
 }
 
 TERM_LEARNING_RATES = {"beneficial": 1e-5}
@@ -108,8 +120,8 @@ def resolve(config: Config, env: HasSpaces) -> Config:
             f"method '{config.method}' shows the policy z(s) before an action is chosen; "
             "weights.form 'state-action' does not have that. Use 'state', 'per-action' or 'scalar'"
         )
-    if method.estimator is not None and not config.terms:
-        raise UsageError(f"method '{config.method}' learns the weights of reward terms; give at least one term")
+    if not config.terms and (method.estimator is not None or method.needs_terms):
+        raise UsageError(f"method '{config.method}' learns from reward terms; give at least one term")
     if method.estimator is not None and config.upper.sampling == "round" and config.num_updates < 2:
         raise UsageError(
             f"total_steps is {config.total_steps}, one update of {config.ppo.update_period}; upper.sampling 'round' "

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs import find_compiled
 
 TORQUE_WEIGHTS = {"Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100}
 """w of the torque term, which brings it to the scale of the task's reward (the paper's table of appendix D)."""
+
+LARGE_POTENTIAL = DPBAConfig(hidden=(64, 64), max_grad_norm=10.0)
+"""The potential's network of the paper's MuJoCo tasks, and of everything that is no cart-pole."""
 
 
 def preset(env: str, method: str = "mgl") -> Config:
@@ -38,6 +41,7 @@ def preset(env: str, method: str = "mgl") -> Config:
             normalise_returns=True,
         ),
         upper=UpperConfig(noise_penalty=1.0, through_normaliser=True),
+        dpba=LARGE_POTENTIAL,
     )
 
 
@@ -59,6 +63,7 @@ def _mujoco(env: str, method: str) -> Config:
         weights=WeightConfig(
             low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=1e-3 if method in ("mgl", "imgl") else None
         ),
+        dpba=LARGE_POTENTIAL,
     )
     if method == "imgl" and env == "Humanoid-v5":
         config = replace(

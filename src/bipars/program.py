@@ -134,6 +134,7 @@ def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Progra
         method,
         method.estimator(config) if learns and method.estimator else None,
         method.multiplier,
+        method.potential and method.potential(config),
     )
     if algorithm.world.compiled:
         return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate), terms)

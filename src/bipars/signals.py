@@ -17,7 +17,7 @@ class EpisodeSums(NamedTuple):
 
     ended: Bool[Array, "time env"]
     sums: Float[Array, "time env sum"]
-    """True reward, modified reward, each raw term, each weighted term."""
+    """True reward, modified reward, each raw term, each weighted term and, where there is a potential, its F."""
 
 
 class Visited(NamedTuple):
@@ -36,6 +36,8 @@ class Signals(NamedTuple):
     evaluation: Evaluation | None
     log: dict[str, Array]
     visited: Visited
+    shaping: Float[Array, "time env"] | None = None
+    """F of a potential."""
 
 
 SAMPLE = 512
@@ -62,6 +64,12 @@ def signal_to_noise(gradients: Any) -> Float[Array, ""]:
     return jnp.linalg.norm(mean) / (spread + 1e-12)
 
 
+def modified_reward(batch: Batch, weights: Float[Array, "time env term"]) -> Float[Array, "time env"]:
+    """r~ (equation 1): the true reward, plus every term times its weight, plus the shaping of a potential."""
+    reward = batch.reward + jnp.sum(weights * batch.terms, axis=-1)
+    return reward if batch.advice is None else reward + batch.advice.shaping
+
+
 def episode_sums(
     unfinished: Float[Array, "env sum"],
     batch: Batch,
@@ -70,8 +78,11 @@ def episode_sums(
     """Running sums of every episode, and those of the episodes that go on after the batch."""
     terms = batch.terms
     weighted = weights * terms
-    modified = batch.reward + weighted.sum(-1)
-    values = jnp.concatenate([batch.reward[..., None], modified[..., None], terms, weighted], axis=-1)
+    modified = modified_reward(batch, weights)
+    parts = [batch.reward[..., None], modified[..., None], terms, weighted]
+    if batch.advice is not None:
+        parts.append(batch.advice.shaping[..., None])
+    values = jnp.concatenate(parts, axis=-1)
 
     def add(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         value, done = now
@@ -86,6 +97,8 @@ def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -
     """Stops the run where a reward, a term or a gradient is no longer a number."""
     reward = np.asarray(signals.reward)
     check_rewards(reward, np.asarray(signals.terms), term_names, first_step)
+    if signals.shaping is not None:
+        check_signals([("the potential's shaping", np.asarray(signals.shaping))], first_step)
     for name, value in signals.log.items():
         if not np.isfinite(np.asarray(value)):
             raise NonFiniteError(
@@ -96,7 +109,12 @@ def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -
 
 def check_rewards(reward: np.ndarray, terms: np.ndarray, term_names: Sequence[str], first_step: int) -> None:
     """Names the first reward or term that is not a number, and its step."""
-    named = [("the true reward", reward), *((f"term '{n}'", terms[..., k]) for k, n in enumerate(term_names))]
+    check_signals(
+        [("the true reward", reward), *((f"term '{n}'", terms[..., k]) for k, n in enumerate(term_names))], first_step
+    )
+
+
+def check_signals(named: Sequence[tuple[str, np.ndarray]], first_step: int) -> None:
     for name, values in named:
         bad = ~np.isfinite(values)
         if bad.any():
@@ -137,4 +155,6 @@ def summarise(signals: Signals, term_names: Sequence[str]) -> dict[str, Any]:
             f"weight_p90/{name}": float(high),
             f"share/{name}": float(sizes[k]) / total if total else 0.0,
         }
+    if signals.shaping is not None:
+        row["potential_shaping"] = float(sums[-1])
     return row | {name: float(value) for name, value in signals.log.items()}

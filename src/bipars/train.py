@@ -17,8 +17,9 @@ from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_po
 from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, surrogate
 from bipars.methods import Method
 from bipars.networks import MLP
+from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
-from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
+from bipars.signals import Signals, episode_sums, modified_reward, sample_visited, signal_to_noise
 from bipars.upper.base import Estimator, LowerStep, Theta
 from bipars.upper.credit import advantage_credit, through_normaliser
 from bipars.upper.rcpo import Multiplier
@@ -45,6 +46,8 @@ class TrainState(NamedTuple):
     weights_optimiser: optax.OptState
     h: Any
     """d theta / d phi, as the estimator keeps it."""
+    potential: Any
+    """A potential that learns, as its shaping keeps it."""
     scales: Scales
     unfinished: Float[Array, "env sum"]
     """Sums of the episodes that are still running."""
@@ -73,6 +76,8 @@ class BiLevel:
     """None leaves the weights as they are."""
     multiplier: Multiplier | None = None
     """RCPO's rule for its one weight."""
+    potential: PotentialShaping | None = None
+    """Shaping by differences of a potential."""
 
     def init(
         self, seed: Int[Array, ""], weights: WeightFunction | None = None, observations: Moments | None = None
@@ -91,6 +96,10 @@ class BiLevel:
         env, batch = state.env, state.batch
         if batch is None:
             env, batch = self.world.run(self.acting(state), env, run_key)  # lines 5-6
+        if self.potential is not None:
+            moment = Moment(self.world, self.acting(state), state.scales.observations, state.round)
+            potential, advice = self.potential.shape(state.potential, batch, moment, jax.random.fold_in(run_key, 1))
+            state, batch = state._replace(potential=potential), batch._replace(advice=advice)
         learned, samples, signals = self.improve(state._replace(env=None, batch=None), batch, draw_key)  # 7-14, 18-22
 
         following = None
@@ -125,8 +134,9 @@ class BiLevel:
             weights=weights,
             weights_optimiser=self.weights_adam.init(weights),
             h=() if self.estimator is None else self.estimator.init(policy, weights),
+            potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), world),
             scales=Scales(observations, returns if config.ppo.normalise_returns else ()),
-            unfinished=jnp.zeros((config.ppo.num_envs, 2 + 2 * self.num_terms)),
+            unfinished=jnp.zeros((config.ppo.num_envs, 2 + 2 * self.num_terms + (self.potential is not None))),
             evaluation=None if config.evaluation_every == 1 else self._no_evaluation(),
         )
 
@@ -174,16 +184,23 @@ class BiLevel:
         index = jax.random.randint(key, shape, 0, samples.log_prob.size)
         start = (state.learner, state.weights, state.weights_optimiser, state.h)
         (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, index)
-        log = jax.tree.map(jnp.mean, log)
+        log = jax.tree.map(jnp.mean, log) | ({} if batch.advice is None else batch.advice.log)
         if gradients is not None:
             log["weight_gradient_snr"] = signal_to_noise(gradients)
         if self.multiplier is not None:
             weights = self.multiplier.update(weights, batch.terms, state.round)
         unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
         episodes, unfinished = episode_sums(unfinished, batch, z)
-        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch))
-        state = TrainState(
-            state.round + 1, None, None, learner, weights, optimiser, h, scales, unfinished, state.evaluation
+        shaping = batch.advice and batch.advice.shaping
+        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
+        state = state._replace(
+            round=state.round + 1,
+            learner=learner,
+            weights=weights,
+            weights_optimiser=optimiser,
+            h=h,
+            scales=scales,
+            unfinished=unfinished,
         )
         return state, samples if self.samples_by_round else None, signals
 
@@ -211,7 +228,7 @@ class BiLevel:
             obs, next_obs = scales.observations.normalise(obs), scales.observations.normalise(next_obs)
         returns = list(scales.returns)
 
-        def advantages(reward: Array, critic: int) -> tuple[Array, Array, Array]:
+        def advantages(reward: Array, critic: int, correction: Array | None = None) -> tuple[Array, Array, Array]:
             """Normalised advantages, what the critic should say, and one over the unit of the advantages."""
             unit = jnp.ones(())
             if returns:
@@ -223,6 +240,8 @@ class BiLevel:
             advantage, target = gae(
                 reward / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
             )
+            if correction is not None:
+                advantage = advantage + correction / unit
             mean, std = normaliser(advantage)
             return (advantage - mean) / std, target, std * unit
 
@@ -231,8 +250,8 @@ class BiLevel:
         targets = []
         if terms is not None:
             z = weights(obs, batch.action)
-            modified_reward = batch.reward + jnp.sum(z * terms, axis=-1)
-            modified_advantage, target, scale = advantages(modified_reward, 0)
+            reward = modified_reward(batch._replace(terms=terms), z)
+            modified_advantage, target, scale = advantages(reward, 0, batch.advice and batch.advice.correction)
             targets.append(target)
             if self.estimator is not None and self.estimator.needs_credit:
                 discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)

@@ -9,6 +9,17 @@ from bipars.envs.base import ActionSpace
 from bipars.lower.policies import Policy
 
 
+class Advice(NamedTuple):
+    """What potential-based shaping adds to a batch."""
+
+    shaping: Float[Array, "time env"]
+    """F of every transition."""
+    correction: Float[Array, "time env"] | None
+    """Phi(s, a), where it is to be added to the advantage again: the policy is then the one of the true reward."""
+    log: dict[str, Array]
+    """Numbers to report of it."""
+
+
 class Batch(NamedTuple):
     """The transitions of one update. `next_obs` is the state reached, also where the episode ended there."""
 
@@ -24,6 +35,7 @@ class Batch(NamedTuple):
     """f of every transition."""
     restarted: Bool[Array, ""]
     """All episodes began with this batch; what they were before it was given up."""
+    advice: Advice | None = None
 
 
 class Evaluation(NamedTuple):

@@ -1,0 +1,98 @@
+"""Dynamic potential-based advice (Harutyunyan et al., 2015): any reward terms, turned into a potential that is learned.
+
+Phi(s, a) is the value of -f under the policy that acts, by on-policy temporal differences. Once it is right,
+gamma Phi(s', a') - Phi(s, a) is f in the mean.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from bipars.config import DPBAConfig, PPOConfig
+from bipars.envs.base import BoxActions, HasSpaces
+from bipars.envs.world import Advice, Batch, World
+from bipars.lower.advantages import gae
+from bipars.lower.normalise import Moments
+from bipars.lower.policies import Policy
+from bipars.lower.ppo import adam
+from bipars.networks import make_mlp
+from bipars.shaping.potentials import Moment, next_actions, potential_difference
+from bipars.shaping.weights import PerActionWeights, Range, StateActionWeights, WeightFunction
+
+
+class PotentialState(NamedTuple):
+    net: WeightFunction
+    """(s, a) to one number."""
+    optimiser: optax.OptState
+
+
+@dataclass(frozen=True)
+class LearnedPotential:
+    config: DPBAConfig
+    ppo: PPOConfig
+
+    def init(self, key: PRNGKeyArray, world: World) -> PotentialState:
+        net = make_potential(key, self.config.hidden, world)
+        return PotentialState(net, self.adam.init(net))
+
+    @property
+    def adam(self) -> optax.GradientTransformation:
+        return adam(self.config.learning_rate, self.config.max_grad_norm)
+
+    def shape(
+        self, state: PotentialState, batch: Batch, moment: Moment, key: PRNGKeyArray
+    ) -> tuple[PotentialState, Advice]:
+        return self._shape(state, batch, moment.policy, moment.observations, key)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _shape(
+        self, state: PotentialState, batch: Batch, policy: Policy, moments: Moments | None, key: PRNGKeyArray
+    ) -> tuple[PotentialState, Advice]:
+        action_key, draw_key = jax.random.split(key)
+        obs, next_obs = batch.obs, batch.next_obs
+        if moments is not None:
+            obs, next_obs = moments.normalise(obs), moments.normalise(next_obs)
+        next_action = next_actions(policy, batch, action_key)
+
+        def ends(net: WeightFunction) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
+            return net(obs, batch.action)[..., 0], net(next_obs, next_action)[..., 0]
+
+        gamma, ended = self.ppo.gamma, (batch.terminated, batch.done)
+        _, target = gae(-batch.terms.sum(axis=-1), *ends(state.net), *ended, gamma, self.config.td_lambda)
+        samples = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (obs, batch.action, target))
+        state, losses = self.learn(state, samples, draw_key)
+        now, following = ends(state.net)
+        shaping = potential_difference(now, following, batch.terminated, gamma)
+        log = {"potential": now.mean(), "potential_loss": losses.mean()}
+        return state, Advice(shaping, now if self.config.correct else None, log)
+
+    def learn(
+        self, state: PotentialState, samples: tuple[Array, Array, Array], key: PRNGKeyArray
+    ) -> tuple[PotentialState, Float[Array, " step"]]:
+        """As many minibatch steps towards the lambda-returns as the critics take."""
+
+        def step(state: PotentialState, index: Int[Array, " batch"]) -> tuple[PotentialState, Float[Array, ""]]:
+            obs, action, target = jax.tree.map(lambda x: x[index], samples)
+
+            def loss(net: WeightFunction) -> Float[Array, ""]:
+                return jnp.mean((net(obs, action)[..., 0] - target) ** 2)
+
+            error, slope = jax.value_and_grad(loss)(state.net)
+            change, optimiser = self.adam.update(slope, state.optimiser, state.net)
+            return PotentialState(optax.apply_updates(state.net, change), optimiser), error
+
+        index = jax.random.randint(key, (self.ppo.gradient_steps, self.ppo.batch_size), 0, samples[2].size)
+        return jax.lax.scan(step, state, index)
+
+
+def make_potential(key: PRNGKeyArray, hidden: tuple[int, ...], env: HasSpaces) -> WeightFunction:
+    """A network of (s, a): one output per discrete action, or the continuous action as an input."""
+    actions, size, free = env.actions, env.observation_size, Range(0.0, None, None)
+    if isinstance(actions, BoxActions):
+        return StateActionWeights(make_mlp(key, (size + actions.size, *hidden, 1), "tanh"), free, None)
+    return PerActionWeights(make_mlp(key, (size, *hidden, actions.n), "tanh"), free, actions.n)

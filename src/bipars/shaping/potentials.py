@@ -1,0 +1,53 @@
+"""Potential-based shaping: F = gamma Phi(s', a') - Phi(s, a) moves reward about in time and adds none in the end.
+
+One protocol for every kind of it, so that the loop needs no names: `init` makes its state, and `shape` learns from a
+fresh batch what there is to learn, then says what the potential adds to it.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bipars.envs.world import Advice, Batch, World
+from bipars.lower.normalise import Moments
+from bipars.lower.policies import Policy
+
+
+class Moment(NamedTuple):
+    """Where the run stands when a batch has just been sampled."""
+
+    world: World
+    policy: Policy
+    """The one that acted, as the environment met it."""
+    observations: Moments | None
+    """By which observations are normalised."""
+    round: Int[Array, ""]
+
+
+class PotentialShaping(Protocol):
+    """Where a potential comes from, and how it learns."""
+
+    def init(self, key: PRNGKeyArray, world: World) -> Any: ...
+
+    def shape(self, state: Any, batch: Batch, moment: Moment, key: PRNGKeyArray) -> tuple[Any, Advice]:
+        """The next state, and what the potential adds to the batch."""
+        ...
+
+
+def potential_difference(
+    now: Float[Array, "time env"],
+    following: Float[Array, "time env"],
+    terminated: Bool[Array, "time env"],
+    gamma: float,
+) -> Float[Array, "time env"]:
+    """F. Nothing is carried over a termination, where Phi is 0. A truncated episode would have gone on: Phi counts."""
+    return gamma * jnp.where(terminated, 0.0, following) - now
+
+
+def next_actions(policy: Policy, batch: Batch, key: PRNGKeyArray) -> Array:
+    """a' of every transition: the action that followed, or a fresh one where the episode or the batch ended."""
+    fresh = policy.sample(batch.next_obs, policy.draw_noise(key, batch.done.shape)).astype(batch.action.dtype)
+    ended = batch.done.at[-1].set(True)
+    ended = ended.reshape(ended.shape + (1,) * (batch.action.ndim - ended.ndim))
+    return jnp.where(ended, fresh, jnp.roll(batch.action, -1, axis=0))
