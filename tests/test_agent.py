@@ -223,6 +223,7 @@ def test_methods_without_learning_keep_their_weights():
             for env in ("cartpole", "cartpole-continuous")
         ),
         ("single", "cartpole", "interleaved"),
+        ("unrolled", "cartpole-continuous", "interleaved"),
         ("em", "cartpole-continuous", "round"),
         ("mgl", "cartpole", "round"),
         ("imgl", "cartpole-continuous", "round"),
@@ -280,8 +281,13 @@ def test_same_seed_same_result_other_seed_other_result():
     [
         ({"env": "pendulum"}, "unknown environment 'pendulum'"),
         ({"terms": ["upside"]}, "unknown term 'upside'"),
-        ({"method": "sac"}, "unknown method 'sac'.*Known: em, imgl, mgl, ns, ppo, rcpo, single"),
-        ({"method": None}, "unknown method 'None'.*Known: em"),
+        ({"method": "sac"}, "unknown method 'sac'.*Known: .*em, .*mgl, .*ppo, .*unrolled"),
+        (
+            {"method": "unrolled", "upper": bipars.UpperConfig(sampling="round")},
+            "'unrolled' follows every step of theta; upper.sampling is 'round'",
+        ),
+        ({"method": "unrolled", "upper": bipars.UpperConfig(unroll=0)}, "upper.unroll is 0; expected a positive"),
+        ({"method": None}, "unknown method 'None'.*Known: .*em"),
         ({"terms": []}, "give at least one term"),
         ({"seed": -1}, "seed is -1"),
         ({"method": "em", "weight_function": WeightConfig(form="state-action")}, "state-action' does not have that"),

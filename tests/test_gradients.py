@@ -9,15 +9,17 @@ from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs import CartPole
 from bipars.lower.advantages import gae
 from bipars.lower.policies import HyperPolicy
-from bipars.lower.ppo import probability_ratio, surrogate, unclipped
+from bipars.lower.ppo import adam, probability_ratio, surrogate, unclipped
 from bipars.networks import ravel
 from bipars.program import build, complete
 from bipars.shaping.weights import make_weights
+from bipars.train import ascend
 from bipars.upper.base import LowerStep
 from bipars.upper.credit import through_normaliser
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, first_and_outer_product
 from bipars.upper.mgl import MetaGradient
+from bipars.upper.unrolled import Unrolled
 from problems import CLIP, assert_same, make_problem
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -89,7 +91,7 @@ def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, f
             return surrogate(policy, take(draws[-1]), samples.true_advantage[draws[-1]], CLIP)
 
         estimator = IncrementalMetaGradient(CLIP, ALPHA, "exact")
-        policy, h = problem.policy, estimator.init(problem.policy, weights)
+        policy, h = problem.policy, estimator.init(problem.policy, weights, samples)
         for index in draws:
             minibatch = take(index)
             after = sgd(policy, minibatch, minibatch.modified_advantage)
@@ -98,6 +100,63 @@ def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, f
         return found, jax.grad(true_return)(weights)
 
     assert_same(*both(problem.weights))
+
+
+@pytest.mark.parametrize(
+    ("continuous", "num_terms", "form", "max_grad_norm", "steps"),
+    [
+        (False, 1, "per-action", None, 5),
+        (False, 2, "scalar", 0.2, 2),
+        (True, 3, "state-action", 0.2, 5),
+        (True, 1, "state", None, 2),
+    ],
+)
+def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_terms, form, max_grad_norm, steps):
+    """K = 3: after five steps the ring has wrapped, and the first two are taken as they are; after two it is not full.
+
+    Held: Adam's second moment, and the factor of the clipped norm.
+    """
+    problem = make_problem(continuous, num_terms, form)
+    draws, keep = minibatches(steps, 16), 3
+    optimiser, hold = adam(ALPHA, max_grad_norm), jax.lax.stop_gradient
+
+    @jax.jit
+    def both(weights):
+        samples = problem.samples()
+        take = lambda index: jax.tree.map(lambda x: x[index], samples)  # noqa: E731
+
+        def true_return(weights):
+            policy, m = problem.policy, jax.tree.map(jnp.zeros_like, problem.policy)
+            nu = m
+            for t, index in enumerate(draws, 1):
+                phi = weights if t > steps - keep else hold(weights)
+                advantage = problem.modified_advantage(phi)[index]
+                g = jax.grad(surrogate)(policy, take(index), advantage, CLIP)
+                if max_grad_norm is not None:
+                    shorter = hold(jnp.minimum(1.0, max_grad_norm / jnp.linalg.norm(ravel(g))))
+                    g = jax.tree.map(lambda x, c=shorter: c * x, g)
+                m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+                nu = jax.tree.map(lambda nu, g: 0.999 * nu + 0.001 * hold(g) ** 2, nu, g)
+                step = jax.tree.map(
+                    lambda m, nu, t=t: ALPHA * m / (1 - 0.9**t) / (jnp.sqrt(nu / (1 - 0.999**t)) + 1e-8), m, nu
+                )
+                policy = jax.tree.map(jnp.add, policy, step)
+            return surrogate(policy, take(draws[0]), samples.true_advantage[draws[0]], CLIP), policy
+
+        estimator = Unrolled(CLIP, ALPHA, max_grad_norm, keep)
+        policy, state = problem.policy, optimiser.init(problem.policy)
+        h = estimator.init(policy, weights, take(draws[0]))
+        for index in draws:
+            minibatch, before = take(index), policy
+            gradient = jax.grad(surrogate)(policy, minibatch, minibatch.modified_advantage, CLIP)
+            policy, state = ascend(policy, state, optimiser, gradient)
+            found, h = estimator.update(h, LowerStep(before, minibatch, state), policy, weights, take(draws[0]))
+        expected, same_policy = jax.grad(true_return, has_aux=True)(weights)
+        return found, expected, policy, same_policy
+
+    found, expected, policy, same_policy = both(problem.weights)
+    assert_same(policy, same_policy, 1e-12)
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize(("continuous", "form"), [(False, "per-action"), (False, "scalar"), (True, "state")])
@@ -160,7 +219,7 @@ def test_first_imgl_step_is_mgl_times_alpha():
     mgl, _ = MetaGradient(CLIP).update((), step, problem.policy, problem.weights, samples)
     for second_order in ("exact", "opg", "none"):
         estimator = IncrementalMetaGradient(CLIP, ALPHA, second_order)
-        h = estimator.init(problem.policy, problem.weights)
+        h = estimator.init(problem.policy, problem.weights, samples)
         imgl, _ = estimator.update(h, step, problem.policy, problem.weights, samples)
         assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, mgl))
 
@@ -294,7 +353,7 @@ def test_noise_penalty_climbs_the_alignment_with_the_direction_of_the_step(penal
     assert_same(found, expected)
     estimator = IncrementalMetaGradient(CLIP, ALPHA, "none", penalty)
     imgl, _ = estimator.update(
-        estimator.init(problem.policy, problem.weights), step, problem.policy, problem.weights, samples
+        estimator.init(problem.policy, problem.weights, samples), step, problem.policy, problem.weights, samples
     )
     assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, expected))
 

@@ -26,6 +26,16 @@ def follow_environment(arguments: Sequence[str]) -> None:
     PRESET = preset(_flag(arguments, "--env") or Config.env, _flag(arguments, "--method") or Config.method)
 
 
+SHORT = {"--unroll": "--upper.unroll", "--noise-penalty": "--upper.noise-penalty"}
+"""Flags that are typed often enough to have a second name."""
+
+
+def expand(arguments: Sequence[str]) -> list[str]:
+    """The command line with short names replaced by whole ones."""
+    parts = [argument.partition("=") for argument in arguments]
+    return [SHORT.get(name, name) + equals + value for name, equals, value in parts]
+
+
 def _flag(arguments: Sequence[str], name: str) -> str | None:
     for i, argument in enumerate(arguments):
         if argument == name and i + 1 < len(arguments):
@@ -312,7 +322,8 @@ def write_results(runs: "list[Any]", root: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    follow_environment(sys.argv[1:] if arguments is None else arguments)
+    arguments = expand(sys.argv[1:] if arguments is None else arguments)
+    follow_environment(arguments)
     with unchecked():  # `Config` checks all of it, and its message is ours
         command: Any = tyro.cli(
             Command,

@@ -169,9 +169,10 @@ class UpperConfig(Settings):
     """interleaved: one step of phi after every step of theta; round: one per update, on the next policy's samples."""
     second_order: Literal["exact", "opg", "none"] = "opg"
     """IMGL's Hessian term: exact, outer product of gradients, or dropped."""
+    unroll: int = 5
+    """Method `unrolled`: how many of the newest steps of theta are differentiated."""
     horizon: Literal["gamma", "gamma-lambda"] = "gamma"
     """Discount of later terms in the derivative of the modified advantage."""
-
     through_normaliser: bool = False
     """Differentiate the mean and deviation by which modified advantages are normalised, too."""
     noise_penalty: float = 0.0
@@ -181,6 +182,7 @@ class UpperConfig(Settings):
 
     def check(self) -> None:
         self._check_types("upper.")
+        require_positive("upper", self, "unroll")
         require(math.isfinite(self.noise_penalty), "upper.noise_penalty", self.noise_penalty, "a finite number")
         for name, known in (
             ("sampling", ("interleaved", "round")),

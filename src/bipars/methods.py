@@ -17,6 +17,7 @@ from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import MetaGradient
 from bipars.upper.rcpo import Multiplier
+from bipars.upper.unrolled import Unrolled
 
 Form = Literal["state", "state-action", "per-action", "scalar"]
 
@@ -32,6 +33,8 @@ class Method:
     """Weight of every term at the start; none takes the configured one."""
     estimator: Callable[[Config], Estimator] | None = None
     """Who moves phi; none leaves the weights as they start."""
+    every_step: bool = False
+    """The estimator must see every step of theta, so phi cannot step once per round."""
     hyper_policy: bool = False
     """The policy takes z(s) as an input."""
     learning_rate: float | None = None
@@ -76,6 +79,19 @@ METHODS: dict[str, Method] = {
         estimator=lambda config: IncrementalMetaGradient(
             config.ppo.clip, config.ppo.policy_learning_rate, config.upper.second_order, config.upper.noise_penalty
         ),
+    ),
+    "unrolled": Method(
+        "unrolled differentiation: through the last K policy steps as they were taken, Adam included",
+        "per-action",
+        "state-action",
+        estimator=lambda config: Unrolled(
+            config.ppo.clip,
+            config.ppo.policy_learning_rate,
+            config.ppo.max_grad_norm,
+            config.upper.unroll,
+            config.upper.noise_penalty,
+        ),
+        every_step=True,
     ),
     "single": Method(
         "one weight per term, the same in every state, learned by meta-gradient",
@@ -122,6 +138,10 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         )
     if not config.terms and (method.estimator is not None or method.needs_terms):
         raise UsageError(f"method '{config.method}' learns from reward terms; give at least one term")
+    if method.every_step and config.upper.sampling == "round":
+        raise UsageError(
+            f"method '{config.method}' follows every step of theta; upper.sampling is 'round', expected 'interleaved'"
+        )
     if method.estimator is not None and config.upper.sampling == "round" and config.num_updates < 2:
         raise UsageError(
             f"total_steps is {config.total_steps}, one update of {config.ppo.update_period}; upper.sampling 'round' "

@@ -14,9 +14,9 @@ from bipars.envs.world import Batch, Evaluation, World
 from bipars.lower.advantages import gae, normaliser
 from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
-from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, surrogate
+from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, no_samples, surrogate
 from bipars.methods import Method
-from bipars.networks import MLP
+from bipars.networks import MLP, count_parameters
 from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums, modified_reward, sample_visited, signal_to_noise
@@ -133,7 +133,7 @@ class BiLevel:
             learner=init_learner(keys[2], config.ppo, world.observation_size, policy, critics),
             weights=weights,
             weights_optimiser=self.weights_adam.init(weights),
-            h=() if self.estimator is None else self.estimator.init(policy, weights),
+            h=() if self.estimator is None else self.estimator.init(policy, weights, self._no_samples(weights)),
             potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), world),
             scales=Scales(observations, returns if config.ppo.normalise_returns else ()),
             unfinished=jnp.zeros((config.ppo.num_envs, 2 + 2 * self.num_terms + (self.potential is not None))),
@@ -174,7 +174,7 @@ class BiLevel:
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
                 fresh = draw(samples._replace(credit=None), index[1])
-                step = LowerStep(before, minibatch)
+                step = LowerStep(before, minibatch, learner.policy_optimiser)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
@@ -311,6 +311,11 @@ class BiLevel:
         else:
             evaluation = self.world.evaluate(self.acting(state), key) if due else state.evaluation
         return state._replace(evaluation=evaluation), evaluation
+
+    def _no_samples(self, weights: WeightFunction) -> Samples:
+        """A minibatch of nothing, in the shapes of those to come."""
+        credit = count_parameters(weights) if self.estimator is not None and self.estimator.needs_credit else None
+        return no_samples(self.config.ppo.batch_size, self.world, credit)
 
     def _no_evaluation(self) -> Evaluation:
         nothing = jnp.full(self.config.evaluation_episodes, jnp.nan)

@@ -8,6 +8,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import PPOConfig
+from bipars.envs.base import BoxActions, HasSpaces
 from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
 from bipars.networks import MLP, make_mlp
 
@@ -27,6 +28,15 @@ class Samples(NamedTuple):
     """Derivative of the modified advantage with respect to phi."""
 
 
+def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
+    """Zeros in the shapes of `size` samples."""
+    nothing, actions = jnp.zeros(size), env.actions
+    action = jnp.zeros((size, actions.size)) if isinstance(actions, BoxActions) else jnp.zeros(size, jnp.int32)
+    obs = jnp.zeros((size, env.observation_size))
+    slopes = None if credit is None else jnp.zeros((size, credit))
+    return Samples(obs, action, nothing, nothing, nothing, (), slopes)
+
+
 class Learner(NamedTuple):
     """theta and the value functions, each with its optimiser's state."""
 
@@ -37,8 +47,11 @@ class Learner(NamedTuple):
     critic_optimisers: tuple[optax.OptState, ...]
 
 
+ADAM = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+
+
 def adam(learning_rate: float, max_grad_norm: float | None) -> optax.GradientTransformation:
-    optimiser = optax.adam(learning_rate, eps=1e-8)
+    optimiser = optax.adam(learning_rate, **ADAM)
     return optimiser if max_grad_norm is None else optax.chain(optax.clip_by_global_norm(max_grad_norm), optimiser)
 
 

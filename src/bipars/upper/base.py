@@ -22,6 +22,8 @@ class LowerStep(NamedTuple):
 
     policy: Theta
     samples: Samples
+    optimiser: Any = None
+    """Adam's state after it."""
 
 
 class Estimator(Protocol):
@@ -32,8 +34,11 @@ class Estimator(Protocol):
         """Whether samples must carry the derivative of the modified advantage with respect to phi."""
         ...
 
-    def init(self, policy: Theta, weights: WeightFunction) -> Any:
-        """h, the derivative of theta with respect to phi, before the first step (line 3 of Algorithm 1)."""
+    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Any:
+        """h, the derivative of theta with respect to phi, before the first step (line 3 of Algorithm 1).
+
+        `minibatch` has the shapes of those to come.
+        """
         ...
 
     def update(

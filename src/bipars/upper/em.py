@@ -17,7 +17,7 @@ class ExplicitMapping:
     clip: float
     needs_credit: bool = False
 
-    def init(self, policy: Theta, weights: WeightFunction) -> tuple[()]:
+    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> tuple[()]:
         return ()
 
     def update(

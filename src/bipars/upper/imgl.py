@@ -72,7 +72,7 @@ class IncrementalMetaGradient:
     noise_penalty: float = 0.0
     needs_credit: bool = True
 
-    def init(self, policy: Theta, weights: WeightFunction) -> Float[Array, "theta phi"]:
+    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Float[Array, "theta phi"]:
         return jnp.zeros((count_parameters(policy), count_parameters(weights)))
 
     def follow(self, h: Float[Array, "theta phi"], step: LowerStep) -> Float[Array, "theta phi"]:

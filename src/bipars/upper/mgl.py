@@ -30,7 +30,7 @@ class MetaGradient:
     noise_penalty: float = 0.0
     needs_credit: bool = True
 
-    def init(self, policy: Theta, weights: WeightFunction) -> tuple[()]:
+    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> tuple[()]:
         return ()
 
     def update(

@@ -1,0 +1,100 @@
+"""Unrolled differentiation: theta' depends on phi through the last K steps as they were really taken, Adam included.
+
+    m'     = b1 m + (1 - b1) g~(theta, phi)          the step's own gradient, remembered
+    theta' = theta + rate * m'                       rate = alpha / ((1 - b1^t) (sqrt(v^) + eps)), held constant
+
+Backwards through these lines, newest step first, two slopes are carried: of J with respect to theta and to m. Each step
+adds its pull-back to the gradient of phi. Only K steps are kept, nothing of size n x m.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from bipars.lower.ppo import ADAM, Samples, surrogate
+from bipars.shaping.weights import WeightFunction
+from bipars.upper.base import LowerStep, Theta, penalise_noise, true_gradient, unravel_like
+from bipars.upper.mgl import pull_back
+
+
+class Past(NamedTuple):
+    """The last K steps as a ring; a place that is not filled yet has rate 0, and so no effect."""
+
+    steps: LowerStep
+    rate: Theta
+    """d theta'/d m' of each."""
+    newest: Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    clip: float
+    learning_rate: float
+    max_grad_norm: float | None
+    length: int
+    """K."""
+    noise_penalty: float = 0.0
+    needs_credit: bool = True
+
+    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Past:
+        empty = jax.tree.map(
+            lambda x: jnp.zeros((self.length, *x.shape), x.dtype), LowerStep(policy, needed(minibatch))
+        )
+        return Past(empty, empty.policy, jnp.zeros((), jnp.int32))
+
+    def update(
+        self, h: Past, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
+    ) -> tuple[WeightFunction, Past]:
+        h = self.remember(h, step)
+        v = true_gradient(policy, samples, self.clip)
+        if self.noise_penalty:
+            v = penalise_noise(v, step, self.clip, self.noise_penalty)
+
+        def back(slopes: tuple[Theta, Theta], age: Int[Array, ""]) -> tuple[tuple[Theta, Theta], Float[Array, " phi"]]:
+            theta, m = slopes
+            past, rate = jax.tree.map(lambda ring: ring[(h.newest - age) % self.length], (h.steps, h.rate))
+            m = jax.tree.map(lambda m, rate, theta: m + rate * theta, m, rate, theta)
+            gradient, hessian_product = jax.linearize(
+                lambda p: modified_gradient(p, past.samples, self.clip), past.policy
+            )
+            share = (1 - ADAM["b1"]) * self.kept_by_clipping(gradient)
+            g = optax.tree.scale(share, m)
+            theta = optax.tree.add(theta, hessian_product(g))
+            return (theta, optax.tree.scale(ADAM["b1"], m)), pull_back(g, past, self.clip)
+
+        _, per_step = jax.lax.scan(back, (v, optax.tree.zeros_like(v)), jnp.arange(self.length))
+        return unravel_like(weights, per_step.sum(axis=0)), h
+
+    def remember(self, h: Past, step: LowerStep) -> Past:
+        place = (h.newest + 1) % self.length
+        kept = LowerStep(step.policy, needed(step.samples)), self.rate(step.optimiser)
+        steps, rate = jax.tree.map(lambda ring, new: ring.at[place].set(new), (h.steps, h.rate), kept)
+        return Past(steps, rate, place)
+
+    def rate(self, optimiser: optax.OptState) -> Theta:
+        """d theta'/d m' of Adam's step, its second moment held constant; 0 where no gradient has ever arrived."""
+        time, second = optax.tree.get(optimiser, "count"), optax.tree.get(optimiser, "nu")
+        unbiased = self.learning_rate / (1 - ADAM["b1"] ** time)
+
+        def one(nu: Array) -> Array:
+            return jnp.where(nu > 0, unbiased / (jnp.sqrt(nu / (1 - ADAM["b2"] ** time)) + ADAM["eps"]), 0.0)
+
+        return jax.tree.map(one, second)
+
+    def kept_by_clipping(self, gradient: Theta) -> Float[Array, ""]:
+        """The factor by which the step's gradient was shortened, held constant."""
+        norm = optax.tree.norm(gradient)
+        return jnp.ones(()) if self.max_grad_norm is None else jnp.minimum(1.0, self.max_grad_norm / norm)
+
+
+def modified_gradient(policy: Theta, samples: Samples, clip: float) -> Theta:
+    return jax.grad(surrogate)(policy, samples, samples.modified_advantage, clip)
+
+
+def needed(samples: Samples) -> Samples:
+    """What a step must be remembered with."""
+    return samples._replace(true_advantage=None, value_targets=())
