@@ -286,7 +286,6 @@ def test_same_seed_same_result_other_seed_other_result():
             {"method": "unrolled", "upper": bipars.UpperConfig(sampling="round")},
             "'unrolled' follows every step of theta; upper.sampling is 'round'",
         ),
-        ({"method": "unrolled", "upper": bipars.UpperConfig(unroll=0)}, "upper.unroll is 0; expected a positive"),
         ({"method": None}, "unknown method 'None'.*Known: .*em"),
         ({"terms": []}, "give at least one term"),
         ({"seed": -1}, "seed is -1"),
@@ -300,6 +299,11 @@ def test_same_seed_same_result_other_seed_other_result():
 def test_bad_arguments_are_named_before_any_work(arguments, message):
     with pytest.raises(UsageError, match=message):
         bipars.BiPaRS(**({"env": "cartpole", "terms": ["harmful"]} | arguments))
+
+
+def test_unrolling_needs_a_step():
+    with pytest.raises(UsageError, match="upper.unroll is 0; expected a positive number"):
+        bipars.UpperConfig(unroll=0)
 
 
 @pytest.mark.parametrize(
