@@ -7,9 +7,10 @@ from bipars._gymnasium import register as _register
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
     from bipars.callbacks import Callback, TensorBoard
-    from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+    from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
+    from bipars.shaping.given import Potential
     from bipars.shaping.terms import RewardTerm
 
 _HOMES = {
@@ -17,8 +18,10 @@ _HOMES = {
     "BiparsError": "errors",
     "Callback": "callbacks",
     "Config": "config",
+    "DPBAConfig": "config",
     "LearnedWeightFunction": "export",
     "PPOConfig": "config",
+    "Potential": "shaping.given",
     "RewardTerm": "shaping.terms",
     "TensorBoard": "callbacks",
     "UpperConfig": "config",
@@ -29,8 +32,8 @@ _register()
 
 __version__ = "0.1.0"
 __all__ = [
-    "BiPaRS", "BiparsError", "Callback", "Config", "LearnedWeightFunction", "PPOConfig", "RewardTerm", "TensorBoard",
-    "UpperConfig", "WeightConfig", "__version__",
+    "BiPaRS", "BiparsError", "Callback", "Config", "DPBAConfig", "LearnedWeightFunction", "PPOConfig", "Potential",
+    "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from bipars.acting import ActingPolicy
 from bipars.callbacks import Callback, UpdateFunction, as_callbacks
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs.make import Env, environment_name
 from bipars.envs.stepped import SteppedWorld
 from bipars.errors import UsageError
@@ -26,6 +26,7 @@ from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
 from bipars.runs.stopping import stop_requests
 from bipars.shaping.builtin import make_term
+from bipars.shaping.given import Potential
 from bipars.shaping.terms import RewardTerm, TermFunction
 from bipars.shaping.true_reward import TrueReward
 from bipars.signals import check_finite, summarise
@@ -43,8 +44,9 @@ class BiPaRS:
 
     `env` is a Gymnasium id, an environment, or a function that makes one; `terms` are `RewardTerm`s or names of
     built-in ones; `method` is a row of the methods table. `true_reward` is "env" (the environment's),
-    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `ppo`, `weight_function` and `upper`
-    change settings of one level: a dict changes what it names, a config object everything.
+    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `potential` is a `Potential`, or the
+    name of a built-in one, for the methods that take one. `ppo`, `weight_function`, `upper` and `dpba` change settings
+    of one part: a dict changes what it names, a config object everything.
     """
 
     def __init__(
@@ -55,11 +57,13 @@ class BiPaRS:
         seed: int = 0,
         *,
         true_reward: str | TermFunction = "env",
+        potential: Potential | str | None = None,
         vector: Literal["auto", "sync", "async"] = "auto",
         env_options: Mapping[str, Any] | None = None,
         ppo: PPOConfig | Mapping[str, Any] | None = None,
         weight_function: WeightConfig | Mapping[str, Any] | None = None,
         upper: UpperConfig | Mapping[str, Any] | None = None,
+        dpba: DPBAConfig | Mapping[str, Any] | None = None,
         evaluation_episodes: int | None = None,
     ) -> None:
         find_method(method)
@@ -67,20 +71,22 @@ class BiPaRS:
             "env": environment_name(env),
             "env_options": dict(env_options or {}),
             "vector": vector,
+            "potential": potential if potential is None or isinstance(potential, str) else _potential_name(potential),
             "method": method,
             "seed": seed,
             "reward": true_reward if isinstance(true_reward, str) else "function",
             "ppo": _as_dict(ppo),
             "weights": _as_dict(weight_function),
             "upper": _as_dict(upper),
+            "dpba": _as_dict(dpba),
         }
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
         terms = _as_terms(terms)
-        objects = _objects(env, settings["env"], terms, true_reward)
+        objects = _objects(env, settings["env"], terms, true_reward, potential)
         config = complete(Config.from_dict(settings), objects)
         program = build(config, objects, share=False)
-        own = _own(env, terms, true_reward)
+        own = _own(env, terms, true_reward, potential)
         self._set_up(config, objects, own, program, program.init(config.seed), 0)
 
     def _set_up(
@@ -173,6 +179,8 @@ class BiPaRS:
 
     def shaped_env(self, env: gymnasium.Env[Any, Any]) -> ShapedEnv:
         """`env` with the true reward plus every term times its learned weight, for any other library."""
+        if self._program.algorithm.potential is not None:
+            raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to take away")
         reward = TrueReward(self.config.reward, self._objects.true_reward)
         return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
 
@@ -204,10 +212,11 @@ class BiPaRS:
         env: str | Env | None = None,
         terms: Terms | None = None,
         true_reward: str | TermFunction | None = None,
+        potential: Potential | None = None,
     ) -> "BiPaRS":
         """An agent saved by `save`, or the newest checkpoint of a training run.
 
-        Functions are not stored: pass environments, terms and true rewards of your own again.
+        Functions are not stored: pass environments, terms, true rewards and potentials of your own again.
         """
         run = RunDirectory(path)
         config, recorded = run.config, run.objects or {}
@@ -221,10 +230,12 @@ class BiPaRS:
         kind = reward if isinstance(reward, str) else "function"
         if kind != config.reward or reward == "function":
             raise UsageError(f"{path} was trained with the true reward '{config.reward}'; pass it: true_reward=...")
-        objects = _objects(env or config.env, config.env, terms, reward)
+        if recorded.get("potential") and (potential is None or _potential_name(potential) != config.potential):
+            raise UsageError(f"{path} was trained with a potential of your own, '{config.potential}'; pass it again")
+        objects = _objects(env or config.env, config.env, terms, reward, potential)
         program, state, rounds = load_state(path, objects)
         agent = BiPaRS.__new__(BiPaRS)
-        agent._set_up(config, objects, _own(env or config.env, terms, reward), program, state, rounds)
+        agent._set_up(config, objects, _own(env or config.env, terms, reward, potential), program, state, rounds)
         return agent
 
 
@@ -241,12 +252,26 @@ def _as_terms(terms: Any) -> tuple[RewardTerm | str, ...]:
     return given
 
 
-def _own(env: str | Env, terms: Sequence[RewardTerm | str], true_reward: str | TermFunction) -> dict[str, Any]:
+def _potential_name(potential: Any) -> str:
+    if not isinstance(potential, Potential):
+        name = getattr(potential, "__name__", "name")
+        hint = f"; give the function a name: Potential({name!r}, {name})" if callable(potential) else ""
+        raise UsageError(f"potential is {potential!r}; expected a Potential or the name of a built-in one{hint}")
+    return potential.name
+
+
+def _own(
+    env: str | Env,
+    terms: Sequence[RewardTerm | str],
+    true_reward: str | TermFunction,
+    potential: Potential | str | None,
+) -> dict[str, Any]:
     """What are Python objects, which no file can hold and `load` asks for again."""
     return {
         "env": not isinstance(env, str),
         "terms": [term.name for term in terms if isinstance(term, RewardTerm)],
         "true_reward": not isinstance(true_reward, str),
+        "potential": isinstance(potential, Potential),
     }
 
 
@@ -269,9 +294,20 @@ def _whole(value: Any) -> int | None:
         return None
 
 
-def _objects(env: str | Env, name: str, terms: Sequence[RewardTerm | str], true_reward: str | TermFunction) -> Objects:
+def _objects(
+    env: str | Env,
+    name: str,
+    terms: Sequence[RewardTerm | str],
+    true_reward: str | TermFunction,
+    potential: Potential | str | None,
+) -> Objects:
     made = tuple(make_term(task_term(term, name)) if isinstance(term, str) else term for term in terms)
-    return Objects(None if isinstance(env, str) else env, made, None if isinstance(true_reward, str) else true_reward)
+    return Objects(
+        None if isinstance(env, str) else env,
+        made,
+        None if isinstance(true_reward, str) else true_reward,
+        potential if isinstance(potential, Potential) else None,
+    )
 
 
 def _built_in(name: str) -> bool:

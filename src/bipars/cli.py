@@ -62,6 +62,8 @@ class Train:
     """The true reward: env, env-minus-terms, or a key of info, such as info:is_success."""
     method: str = "mgl"
     """How the terms are used; `bipars list` explains each."""
+    potential: str | None = None
+    """Potential of the methods pbrs, pba and dynamic-pbrs, such as upright or import:module.function."""
     seeds: str = "0"
     """Seeds, such as 0-4 or 0,3,7; one run each."""
     steps: int = field(default_factory=lambda: PRESET.total_steps)
@@ -99,6 +101,7 @@ class Train:
                 env=self.env,
                 env_options=dict(_parse_option(text) for text in self.env_option),
                 terms=self.term,
+                potential=self.potential,
                 method=self.method,
                 total_steps=self.steps,
                 vector=self.vector,
@@ -188,7 +191,7 @@ class List:
         print("suites:      ", ", ".join(shipped()))
         print("methods:")
         for name, method in METHODS.items():
-            print(f"  {name:8}{method.summary}")
+            print(f"  {name:14}{method.summary}")
         return 0
 
 

@@ -232,6 +232,8 @@ class Config(Settings):
     """Reward terms, by name."""
     reward: str = "env"
     """The true reward: env, env-minus-terms, info:KEY, or function (given in Python)."""
+    potential: str | None = None
+    """The potential of a method that takes one, by name; none takes the usual one of cart-pole."""
     method: str = "mgl"
     """How the terms are used; a row of the methods table."""
     seed: int = 0

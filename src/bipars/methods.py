@@ -9,6 +9,7 @@ from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError, unknown
 from bipars.shaping.builtin import TORQUE_LIMIT, TorqueTerm
 from bipars.shaping.dpba import LearnedPotential
+from bipars.shaping.given import GivenPotential, Potential, Second, is_cartpole, usual_potential
 from bipars.shaping.potentials import PotentialShaping
 from bipars.shaping.terms import RewardTerm
 from bipars.shaping.weights import FORMS
@@ -41,10 +42,22 @@ class Method:
     """Step size of phi; none takes the preset of the term."""
     multiplier: Multiplier | None = None
     """A rule of its own for its one weight."""
-    potential: Callable[[Config], PotentialShaping] | None = None
-    """Shaping by differences of a potential, on top of the weighted terms."""
+    learned_potential: Callable[[Config], PotentialShaping] | None = None
+    """Shaping by differences of a potential that is learned, on top of the weighted terms ..."""
+    potential_takes: Second | None = None
+    """... or of one that is given, and what it is given besides the observation."""
     needs_terms: bool = False
     """Meaningless without a reward term; every method with an estimator is."""
+
+    def shaping(self, config: Config, given: Potential | None) -> PotentialShaping | None:
+        """How a potential shapes the reward; `given` is the user's, where the method takes one."""
+        if self.learned_potential is not None:
+            return self.learned_potential(config)
+        if self.potential_takes is None or given is None:
+            return None
+        return GivenPotential(
+            config.method, given, self.potential_takes, config.ppo, correct=self.potential_takes == "action"
+        )
 
     def prepare_terms(self, name: str, terms: tuple[RewardTerm, ...]) -> tuple[RewardTerm, ...]:
         """The terms as the method uses them: a constrained method takes the cost inside the term."""
@@ -106,8 +119,23 @@ METHODS: dict[str, Method] = {
     "dpba": Method(
         "dynamic potential-based advice: a potential whose differences are the terms, learned from them",
         initial_weight=0.0,
-        potential=lambda config: LearnedPotential(config.dpba, config.ppo),
+        learned_potential=lambda config: LearnedPotential(config.dpba, config.ppo),
         needs_terms=True,
+    ),
+    "pbrs": Method(
+        "potential-based reward shaping: differences of a potential of the state",
+        initial_weight=0.0,
+        potential_takes="nothing",
+    ),
+    "pba": Method(
+        "potential-based advice: a potential of state and action, whose pull on the policy is taken out again",
+        initial_weight=0.0,
+        potential_takes="action",
+    ),
+    "dynamic-pbrs": Method(
+        "dynamic potential-based shaping: a potential that changes while the agent learns",
+        initial_weight=0.0,
+        potential_takes="step",
     ),
 }
 
@@ -147,6 +175,19 @@ def resolve(config: Config, env: HasSpaces) -> Config:
             f"total_steps is {config.total_steps}, one update of {config.ppo.update_period}; upper.sampling 'round' "
             "learns from the batch after an update, so it needs two"
         )
+    potential = config.potential
+    if method.potential_takes is None and potential is not None:
+        takers = [name for name, row in METHODS.items() if row.potential_takes is not None]
+        raise UsageError(
+            f"method '{config.method}' uses no potential; got '{potential}'. Use one of {', '.join(takers)}"
+        )
+    if method.potential_takes is not None and potential is None:
+        if not is_cartpole(env):
+            raise UsageError(
+                f"method '{config.method}' needs a potential: --potential import:module.function, or "
+                "potential=bipars.Potential(...) in Python"
+            )
+        potential = usual_potential(method.potential_takes)
     initial = weights.initial if method.initial_weight is None else method.initial_weight
     rate = method.learning_rate or preset_learning_rate(config.terms)
     if config.upper.sampling == "round":
@@ -157,7 +198,7 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")
     if method.multiplier is not None:
         weights = replace(weights, low=None, high=None)  # it has bounds of its own
-    return replace(config, weights=weights)
+    return replace(config, weights=weights, potential=potential)
 
 
 def preset_learning_rate(terms: tuple[str, ...]) -> float:

@@ -18,6 +18,7 @@ from bipars.methods import find_method, resolve
 from bipars.presets import task_term
 from bipars.runtime import enable_compilation_cache
 from bipars.shaping.builtin import make_term
+from bipars.shaping.given import GivenPotential, Potential, make_potential
 from bipars.shaping.terms import RewardTerm, TermFunction
 from bipars.shaping.true_reward import TrueReward
 from bipars.shaping.weights import WeightFunction
@@ -78,6 +79,7 @@ class Objects:
     env: Env | None = None
     terms: tuple[RewardTerm, ...] | None = None
     true_reward: TermFunction | None = None
+    potential: Potential | None = None
 
 
 NO_OBJECTS = Objects()
@@ -91,9 +93,20 @@ def complete(config: Config, objects: Objects = NO_OBJECTS) -> Config:
         config = replace(config, terms=tuple(task_term(spec, config.env) for spec in config.terms))
     if config.tensorboard:
         require_tensorboard()
+    if objects.potential is not None:
+        config = replace(config, potential=objects.potential.name)
     true_reward = TrueReward(config.reward, objects.true_reward)
-    spaces = check_world(config, make_terms(config, objects.terms), true_reward, objects.env)
+    shaping = find_method(config.method).shaping(config, find_potential(config, objects.potential))
+    given = shaping if isinstance(shaping, GivenPotential) else None
+    spaces = check_world(config, make_terms(config, objects.terms), true_reward, objects.env, given)
     return resolve(config, spaces)
+
+
+def find_potential(config: Config, given: Potential | None) -> Potential | None:
+    """The potential of the configuration: the object given, or the one it names."""
+    if given is not None and given.name == config.potential:
+        return given
+    return None if config.potential is None else make_potential(config.potential)
 
 
 def make_terms(config: Config, given: Sequence[RewardTerm] | None) -> tuple[RewardTerm, ...]:
@@ -134,7 +147,7 @@ def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Progra
         method,
         method.estimator(config) if learns and method.estimator else None,
         method.multiplier,
-        method.potential and method.potential(config),
+        method.shaping(config, find_potential(config, objects.potential)),
     )
     if algorithm.world.compiled:
         return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate), terms)

@@ -5,11 +5,12 @@ from typing import Any
 
 import gymnasium
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bipars.config import Config
 from bipars.envs import find_compiled, make_compiled
-from bipars.envs.base import BoxActions, Spaces
+from bipars.envs.base import BoxActions, HasSpaces, Spaces
 from bipars.envs.compiled import CompiledWorld
 from bipars.envs.gym import Factory, GymnasiumEnvironment
 from bipars.envs.gym import factory as gymnasium_factory
@@ -19,6 +20,7 @@ from bipars.envs.world import World
 from bipars.errors import UsageError
 from bipars.presets import TORQUE_WEIGHTS
 from bipars.shaping.experience import Experience
+from bipars.shaping.given import GivenPotential
 from bipars.shaping.terms import CompiledTerm, RewardTerm, check_names, check_terms, evaluate_terms
 from bipars.shaping.true_reward import TrueReward
 
@@ -73,9 +75,13 @@ def host_maker(config: Config, env: Env | None) -> Callable[[int], HostEnvironme
 
 
 def check_world(
-    config: Config, terms: tuple[RewardTerm, ...], true_reward: TrueReward, env: Env | None = None
+    config: Config,
+    terms: tuple[RewardTerm, ...],
+    true_reward: TrueReward,
+    env: Env | None = None,
+    potential: GivenPotential | None = None,
 ) -> Spaces:
-    """Tries environment, terms and true reward on one step, so that what does not work is found before training."""
+    """Tries all of them on one step, so that what does not work is found before training."""
     check_names(terms)
     if is_compiled(config, env):
         if true_reward.kind != "env":
@@ -86,6 +92,10 @@ def check_world(
             )
         compiled = make_compiled(config.env, config.env_options)
         check_terms(terms, compiled)
+        if potential is not None:
+            noise = jax.random.uniform(jax.random.key(0), (2, compiled.noise_size))
+            first = jax.vmap(lambda x: compiled.observe(compiled.reset(x)))(noise)
+            potential.check_compiled(compiled, first[None], jnp.asarray(zero_action(compiled, 2))[None])
         return Spaces(compiled.observation_size, compiled.actions)
     if true_reward.kind == "env-minus-terms":
         drawn = [term.name for term in terms if isinstance(term, CompiledTerm)]
@@ -93,16 +103,26 @@ def check_world(
             raise UsageError(f"reward 'env-minus-terms': the environment's reward does not contain term '{drawn[0]}'")
     trial = host_maker(config, env)(1)
     try:
-        _try_one_step(trial, terms, true_reward)
+        obs = _try_one_step(trial, terms, true_reward)
+        if potential is not None:
+            potential.check_host(trial, obs, zero_action(trial, 1))
         return Spaces(trial.observation_size, trial.actions)
     finally:
         trial.close()
 
 
-def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_reward: TrueReward) -> None:
+def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_reward: TrueReward) -> np.ndarray:
+    """The first observations, after a step that worked."""
     key = jax.random.key(0)
     params = [term.init(key, env) for term in terms]
-    action = np.zeros((1, env.actions.size), np.float32) if isinstance(env.actions, BoxActions) else np.zeros(1, int)
     experience = Experience(env, 1)
-    experience.step(env.reset(0), action)
+    experience.step(env.reset(0), zero_action(env, 1))
     true_reward.evaluate(experience, evaluate_terms(terms, params, experience, key))
+    return experience.flat_obs[0]
+
+
+def zero_action(env: HasSpaces, count: int) -> np.ndarray:
+    """The middle of a box, or the first of the discrete actions."""
+    if isinstance(env.actions, BoxActions):
+        return np.zeros((count, env.actions.size), np.float32)
+    return np.zeros(count, np.int32)

@@ -176,14 +176,19 @@ def _info_term(key: str) -> RewardTerm:
 
 def _imported_term(path: str) -> RewardTerm:
     """A function of (obs, action, next_obs, info) by its place in a module, as in import:my_terms.upright."""
+    fn = import_function(path)
+    return RewardTerm(f"import:{path}", fn, vectorised=getattr(fn, "vectorised", False))
+
+
+def import_function(path: str) -> Any:
+    """What stands at module.function."""
     module, _, function = path.rpartition(".")
     if not module:
         raise ValueError("write module.function after the colon, as in import:my_terms.upright")
     try:
-        fn = getattr(_import_from_here(module), function)
+        return getattr(_import_from_here(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(str(error)) from error
-    return RewardTerm(f"import:{path}", fn, vectorised=getattr(fn, "vectorised", False))
 
 
 def _import_from_here(module: str) -> Any:

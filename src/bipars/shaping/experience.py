@@ -108,6 +108,11 @@ class BatchInfo(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(info_keys(self._experience.infos[0]))
 
+    def at(self, index: int) -> StepInfo:
+        """Of one step of one environment."""
+        time, env = divmod(index, self._experience.env.num_envs)
+        return StepInfo(self._experience.infos[time], env)
+
     def numeric(self) -> dict[str, np.ndarray]:
         """The keys that hold numbers at every step, as a function written in JAX can take them."""
         found = {}

@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.envs.base import ActionSpace, BoxActions, Environment
 from bipars.errors import TermError, UsageError
-from bipars.shaping.experience import BatchInfo, Experience, StepInfo, info_numbers
+from bipars.shaping.calling import UserFunction, flatten_lead
+from bipars.shaping.experience import BatchInfo, Experience, info_numbers
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 
@@ -72,47 +73,9 @@ class RewardTerm:
 
     def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
         """(time, env): the term on what happened in environments that are stepped from Python."""
-        count = experience.env_reward.size
-
-        def flat(x: Any) -> Any:
-            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), x)
-
-        obs, action, next_obs = flat(experience.obs), flat(experience.native_action), flat(experience.next_obs)
-        if self.vectorised:
-            values = np.asarray(self._call(self.fn, experience, 0, obs, action, next_obs, BatchInfo(experience)))
-            if values.shape != (count,):
-                raise TermError(
-                    f"term '{self.name}' returned shape {values.shape} for {count} transitions; return ({count},)"
-                )
-            return values.astype(float).reshape(experience.shape)
-
-        num_envs = experience.env.num_envs
-
-        def one(i: int) -> Any:
-            info = StepInfo(experience.infos[i // num_envs], i % num_envs)
-            return self._call(self.fn, experience, i, pick(obs, i), pick(action, i), pick(next_obs, i), info)
-
-        first = one(0)
-        if np.shape(first) != ():
-            raise TermError(
-                f"term '{self.name}' returned shape {np.shape(first)} at {experience.describe(0)} for one transition; "
-                "return a single number, or declare the term vectorised"
-            )
-        if isinstance(first, jax.Array):
-            # Written in JAX: thousands of calls on single transitions would take seconds.
-            info = BatchInfo(experience).numeric()
-            values = self._call(jax.vmap(self.fn), experience, 0, obs, action, next_obs, info)
-            return np.asarray(values, float).reshape(experience.shape)
-        values = np.empty(count)
-        values[0] = first
-        for i in range(1, count):
-            value = one(i)
-            try:
-                values[i] = value
-            except (TypeError, ValueError):
-                raise TermError(
-                    f"term '{self.name}' returned {value!r} at {experience.describe(i)}; return a single number"
-                ) from None
+        step = tuple(map(flatten_lead, (experience.obs, experience.native_action, experience.next_obs)))
+        function = UserFunction(f"term '{self.name}'", self.fn, self.vectorised)
+        values = function.on_host(step, experience.env_reward.size, experience.describe, BatchInfo(experience))
         return values.reshape(experience.shape)
 
     def on_step(
@@ -124,28 +87,6 @@ class RewardTerm:
             infos = {key: np.asarray([info[key]]) for key in info}
             return float(np.asarray(self.fn(obs, action, next_obs, infos))[0])
         return float(self.fn(obs, action, next_obs, info))
-
-    def _call(self, fn: TermFunction, experience: Experience, index: int, *arguments: Any) -> Any:
-        """`fn`, with an error that names the term and the step."""
-        try:
-            return fn(*arguments)
-        except KeyError as error:
-            info = StepInfo(experience.infos[0], 0)
-            if error.args[:1] and error.args[0] not in info:
-                raise TermError(
-                    f"term '{self.name}' asked for the key {error} at {experience.describe(index)}; "
-                    f"info has the keys {list(info) or 'none'}"
-                ) from error
-            raise TermError(f"term '{self.name}' failed at {experience.describe(index)}: {error!r}") from error
-        except TermError as error:
-            raise TermError(f"term '{self.name}': {error}") from None
-        except Exception as error:
-            raise TermError(f"term '{self.name}' failed at {experience.describe(index)}: {error!r}") from error
-
-
-def pick(x: Any, index: int) -> Any:
-    """One entry of an array, or of every array of a nested observation."""
-    return x[index] if isinstance(x, np.ndarray) else jax.tree.map(lambda leaf: leaf[index], x)
 
 
 @dataclass(frozen=True)
