@@ -3,12 +3,20 @@
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 
-from bipars.config import Config
+from bipars.config import Config, WeightConfig
+from bipars.envs.base import BoxActions, DiscreteActions, Spaces
+from bipars.lower.normalise import Moments
+from bipars.networks import to_numpy
+from bipars.recording import Episode
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
+from bipars.runs.snapshots import Content, save_snapshot
+from bipars.shaping.weights import make_weights
+from bipars.signals import Visited
 
 ROUNDS = 12
 
@@ -39,9 +47,29 @@ def _row(round, end, terms, weight, states, share):
     }
     if weight is not None:
         row |= {"weight_gradient_norm": 0.2, "weight_gradient_snr": 0.5}
-    for term in terms:
-        now = 1 + (weight - 1) * part if weight is not None else 0.0
+    for k, term in enumerate(terms):
+        now = 1 + (weight - 1 + k) * part if weight is not None else 0.0
         spread = np.array(states if states is not None else (now, now)) * (part if states is not None else 1)
         row |= {f"weight/{term}": now, f"weight_p10/{term}": spread[0], f"weight_p50/{term}": now}
         row |= {f"weight_p90/{term}": spread[1], f"share/{term}": share}
     return json.loads(json.dumps(row))
+
+
+def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normalise=False):
+    """Ten snapshots of a random weight function, random states, and an episode."""
+    rng = np.random.default_rng(run.config.seed)
+    discrete = form != "state-action"
+    spaces = Spaces(4, DiscreteActions(actions) if discrete else BoxActions(1))
+    moments = Moments(np.full(4, 0.5, np.float32), np.full(4, 4.0, np.float32), np.float32(9)) if normalise else None
+    for i in range(1, 11):
+        config = WeightConfig(form=form, learning_rate=1e-3)
+        weights = make_weights(jax.random.key(100 * run.config.seed + i), config, spaces, terms)
+        weights = jax.tree.map(lambda x, i=i: x * (1 + 20 * i), weights)
+        obs = rng.normal(size=(300, 4)).astype(np.float32)
+        action = rng.integers(actions, size=300) if discrete else rng.uniform(-1, 1, (300, 1)).astype(np.float32)
+        f = rng.normal(size=(300, terms)).astype(np.float32)
+        seen = obs if moments is None else moments.normalise(obs)
+        z = np.asarray(to_numpy(weights)(seen, action), np.float32)
+        parts = rng.normal(size=(3, steps, terms)).astype(np.float32)
+        episode = Episode(-np.ones(steps, np.float32), parts[0], parts[1], np.zeros(steps, np.float32))
+        save_snapshot(run, i, Content(weights, moments, Visited(obs, action, f), z, episode))

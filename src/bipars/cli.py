@@ -11,7 +11,7 @@ import tyro
 
 from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
-from bipars.report.commands import Report
+from bipars.report.commands import Render, Report, Watch
 from bipars.runtime import cores
 
 PRESET = Config()
@@ -240,6 +240,8 @@ Command = (
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Watch, tyro.conf.subcommand("watch")]
+    | Annotated[Render, tyro.conf.subcommand("render")]
 )
 
 

@@ -41,3 +41,44 @@ class Report:
         if not self.text:
             print(f"\nwritten: {write_report(collection, self.out)}")
         return 0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Show the report in a browser on this machine, and keep it fresh while runs go on.
+
+    bipars watch runs/harmful
+    """
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """A run, or a directory of runs."""
+    port: int = 8765
+    """Port on this machine; 0 takes any that is free."""
+
+    def run(self) -> int:
+        from bipars.report.watch import watch
+
+        return watch(self.directory, self.port)
+
+
+@dataclass(frozen=True)
+class Render:
+    """Draw an episode of a trained agent, with its weighted terms beside it, as GIF or MP4.
+
+    bipars render runs/harmful/seed-0000
+    """
+
+    run_directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="run", metavar="RUN")]
+    """A run, or a saved agent."""
+    out: Path | None = None
+    """The picture, .gif or .mp4; by default episode.gif in the run's directory."""
+    seed: int = 0
+    """Which episode."""
+    frames: int = 300
+    """At most so many; a longer episode is shown faster."""
+
+    def run(self) -> int:
+        from bipars.report.render import render
+
+        print(f"written: {render(self.run_directory, self.out, self.seed, self.frames)}")
+        return 0

@@ -190,18 +190,22 @@ def _write_map(panel: Panel, part: dict[str, Any], term: int, path: Path) -> Non
 def _draw_episode(agent: dict[str, Any], episode: dict[str, Any], terms: list[str]) -> Any:
     title = f"one greedy episode: {agent['title']}, seed {agent['seed']}"
     figure, axes = _axes(title, "step of the episode", "reward of the step, stacked")
-    steps = np.arange(1, len(episode["reward"]) + 1)
-    above, below = np.zeros(len(steps)), np.zeros(len(steps))
-    names = ["true reward", *(f"weight x {term}" for term in terms)]
-    for i, (name, values) in enumerate(zip(names, [episode["reward"], *episode["parts"]], strict=False)):
-        value = np.array(values)
-        for stack, add in ((above, np.maximum(value, 0)), (below, np.minimum(value, 0))):
-            top = stack + add
-            axes.fill_between(steps, stack, top, step="mid", color=COLOURS[i - 1], linewidth=0)
-            stack[:] = top
+    stack(axes, np.array(episode["reward"]), np.array(episode["parts"]))
+    for i, name in enumerate(["true reward", *(f"weight x {term}" for term in terms)]):
         axes.plot([], [], color=COLOURS[i - 1], linewidth=6, label=name)
     axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def stack(axes: Any, rewards: np.ndarray, parts: np.ndarray) -> None:
+    """What each step paid: the true reward, and on it every weighted term (term, time); gains up, losses down."""
+    steps = np.arange(1, len(rewards) + 1)
+    above, below = np.zeros(len(steps)), np.zeros(len(steps))
+    for i, values in enumerate([rewards, *parts]):
+        for pile, add in ((above, np.maximum(values, 0)), (below, np.minimum(values, 0))):
+            axes.fill_between(steps, pile, pile + add, step="mid", color=COLOURS[i - 1], linewidth=0)
+            pile += add
+    axes.axhline(0.0, color="grey", linewidth=0.8)
 
 
 def _episode_table(episode: dict[str, Any], terms: list[str]) -> tuple[Sequence[str], Rows]:

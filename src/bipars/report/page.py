@@ -1,6 +1,7 @@
 """The page: one self-contained file from a template that escapes everything it is given."""
 
 import base64
+import functools
 import hashlib
 import json
 from importlib.resources import files
@@ -35,22 +36,28 @@ def render_page(collection: Collection, data: dict[str, Any], live: bool = False
     """The whole page with the figures of `data`; `live` for the one that a server keeps fresh."""
     from plotly.offline import get_plotlyjs
 
-    script, plotly = _read("report.js"), get_plotlyjs()
-    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (plotly, script))
-    connect = "'self'" if live else "'none'"
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
     return _render(
         "page.html",
         collection,
         data,
-        policy=policy,
+        policy=page_policy(live),
         style=_trusted(_read("report.css")),
-        script=_trusted(script),
-        plotly=_trusted(plotly),
+        script=_trusted(_read("report.js")),
+        plotly=_trusted(get_plotlyjs()),
         live=live,
+    )
+
+
+@functools.cache
+def page_policy(live: bool) -> str:
+    """The page may run its own two scripts, and ask for nothing; a live one may ask where it came from."""
+    from plotly.offline import get_plotlyjs
+
+    hashes = " ".join(f"'sha256-{_digest(text)}'" for text in (get_plotlyjs(), _read("report.js")))
+    connect = "'self'" if live else "'none'"
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -159,7 +166,9 @@ def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
         e = returns.get(name)
         plot = e and {k: round(2 + (getattr(e, k) - low) * scale, 1) for k in ("low", "value", "high")}
         text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "no such run"
-        rows.append({"name": title, "text": text, "plot": plot, "own": name == "learned"})
+        rows.append(
+            {"name": title, "text": text, "short": e.text(digits) if e else "-", "plot": plot, "own": name == "learned"}
+        )
     return rows
 
 

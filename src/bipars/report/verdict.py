@@ -260,7 +260,7 @@ class _Words:
             case "reversed":
                 return "helps once it is reversed" if better else "reversed"
             case "hurts":
-                return "hurts: better without it"
+                return "hurts: better without it" if self.terms == 1 else "hurts: better without these terms"
             case "ignored":
                 return "ignored: it can go"
         if mixed:
@@ -322,7 +322,8 @@ class _Words:
             "same": "as written, no clear difference to training without",
             "unclear": "too few seeds to say more",
         }[written.outcome]
-        return [f"Simply added to the reward (weight 1 everywhere), it gives {self._figure('naive')}: {how}."]
+        gives = "it gives" if self.terms == 1 else "they give"
+        return [f"Simply added to the reward (weight 1 everywhere), {gives} {self._figure('naive')}: {how}."]
 
     def _figure(self, name: str) -> str:
         value = self.returns[name]
@@ -345,8 +346,10 @@ class _Words:
             case "reversed":
                 gain = plain.outcome == "better" or plain.faster
                 return "Change its sign, or keep the learned weights." if gain else "Change its sign, or leave it out."
-            case "hurts":
+            case "hurts" if self.terms == 1:
                 return "Leave it out."
+            case "hurts":
+                return f"Try the {self.terms} terms one at a time: together they hurt; which of them does is not known."
             case "ignored":
                 return "Leave it out: nothing is lost."
         return "Leave it out unless more seeds show a gain."

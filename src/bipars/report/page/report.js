@@ -16,7 +16,8 @@
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const narrow = () => innerWidth < 700;
   // Plotly reads some tags in labels: show them as they are.
-  const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const brief = (text) => (String(text).length > 44 ? `${String(text).slice(0, 43)}…` : String(text));
+  const plain = (text) => brief(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const faint = (colour, alpha) => colour + Math.round(alpha * 255).toString(16).padStart(2, "0");
   const panel = () => data.panels[state.panel];
   const colour = (i) => (dark() ? DARK : LIGHT)[i % LIGHT.length];
@@ -29,14 +30,13 @@
       font: { color: css("--ink"), family: "system-ui, sans-serif", size: narrow() ? 11 : 13 },
       margin: { l: narrow() ? 42 : 60, r: 12, t: 12, b: 44 }, hovermode: "closest",
       hoverlabel: { namelength: -1, bgcolor: css("--sheet"), font: { color: css("--ink") } },
-      legend: { orientation: "h", y: -0.2, yanchor: "top", x: 0, font: { size: narrow() ? 11 : 12 } },
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: narrow() ? 11 : 12 } },
       xaxis: { ...axis, title: { text: plain(x) } }, yaxis: { ...axis, title: { text: plain(y), standoff: 6 } }, ...more,
     };
   }
 
   function draw(id, traces, shape) {
-    const settings = { responsive: true, displaylogo: false, displayModeBar: narrow() ? false : "hover",
-      modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+    const settings = { responsive: true, displaylogo: false, displayModeBar: false, };
     Plotly.react($(id), traces, shape, settings);
   }
 
@@ -46,7 +46,7 @@
 
   function band(steps, low, high, i, group) {
     const edge = { type: "scatter", mode: "lines", x: steps, line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: group };
-    return [{ ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: faint(colour(i), 0.18) }];
+    return [{ ...edge, y: low }, { ...edge, y: high, fill: "tonexty", fillcolor: faint(colour(i), i ? 0.18 : 0.1) }];
   }
 
   function each(steps, seeds, i, group) {
@@ -79,7 +79,7 @@
       }
       traces.push(line(curve.steps, curve.p50, cell.title, i, { legendgroup: group }));
     });
-    const written = (y, text) => ({ xref: "paper", x: 1, xanchor: "right", y, yanchor: "bottom", text, showarrow: false, font: { size: 11, color: css("--soft") } });
+    const written = (y, text) => ({ xref: "paper", x: 1, xanchor: "right", y, yanchor: y ? "top" : "bottom", text, showarrow: false, font: { size: 11, color: css("--soft") } });
     const rule = (y, style) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: css("--soft"), width: 1, dash: style } });
     draw("weights", traces, layout("environment steps", "weight", { showlegend: true,
       shapes: [rule(0, "solid"), rule(1, "dot")], annotations: [written(0, "0: does not count"), written(1, "1: as written")] }));

@@ -1,0 +1,114 @@
+"""`bipars watch`: the report as a page that follows its runs, for this machine alone.
+
+The standard library's server is enough: two addresses, one reader, no state. It listens on the loopback interface,
+answers only requests whose Host is that very address (so that no foreign name can be pointed at it), and refuses what a
+page of another origin asks for.
+"""
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from bipars.errors import BiparsError, UsageError
+from bipars.report.content import content
+from bipars.report.page import page_policy, render_content, render_page
+from bipars.report.panels import collect
+
+ADDRESS = "127.0.0.1"
+NAMES = ("127.0.0.1", "localhost")
+
+
+class Source:
+    """The two answers, made anew only when a file of the runs has changed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._lock = threading.Lock()
+        self._made: tuple[Any, dict[str, str]] | None = None
+
+    def get(self, path: str) -> str | None:
+        make = {"/": self._page, "/content": self._content}.get(path)
+        return None if make is None else self._cached(path, make)
+
+    def _cached(self, path: str, make: Callable[[], str]) -> str:
+        with self._lock:
+            stamp = self._stamp()
+            if self._made is None or self._made[0] != stamp:
+                self._made = stamp, {}
+            answers = self._made[1]
+            if path not in answers:
+                answers[path] = make()
+            return answers[path]
+
+    def _stamp(self) -> Any:
+        names = ("metrics.jsonl", "result.json", "error.json", "lock", "config.json")
+        files = [file for name in names for file in self.directory.rglob(name)]
+        return sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
+
+    def _page(self) -> str:
+        collection = collect(self.directory)
+        return render_page(collection, content(collection), live=True)
+
+    def _content(self) -> str:
+        collection = collect(self.directory)
+        return render_content(collection, content(collection))
+
+
+class Handler(BaseHTTPRequestHandler):
+    server_version, sys_version = "bipars", ""
+    source: Source
+
+    def do_GET(self) -> None:
+        port = self.server.server_address[1]  # type: ignore[index]
+        if self.headers.get("Host") not in {f"{name}:{port}" for name in NAMES}:
+            return self._answer(HTTPStatus.MISDIRECTED_REQUEST, "this page answers on its own address only\n")
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return self._answer(HTTPStatus.FORBIDDEN, "not for pages of another origin\n")
+        try:
+            text = self.source.get(self.path)
+        except BiparsError as error:
+            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
+        if text is None:
+            return self._answer(HTTPStatus.NOT_FOUND, "nothing here\n")
+        self._answer(HTTPStatus.OK, text, "text/html")
+
+    def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", page_policy(live=True))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet: a line per refresh would bury the address."""
+
+
+def make_server(directory: Path, port: int) -> ThreadingHTTPServer:
+    """Listening already; port 0 takes any that is free."""
+    collect(directory)  # what cannot be shown is an error now, not in the browser
+    handler = type("RunHandler", (Handler,), {"source": Source(directory)})
+    try:
+        server = ThreadingHTTPServer((ADDRESS, port), handler)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--port is {port}: {error}. Use another, or 0 for any that is free") from error
+    server.daemon_threads = True
+    return server
+
+
+def watch(directory: Path, port: int) -> int:
+    with make_server(directory, port) as server:
+        print(f"http://{ADDRESS}:{server.server_address[1]}/ follows {directory}; Ctrl-C ends it", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()
+    return 0
