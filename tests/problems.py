@@ -54,12 +54,14 @@ class Problem(NamedTuple):
         return flat._replace(modified_advantage=self.modified_advantage(weights))
 
 
-def make_problem(continuous: bool, num_terms: int, form: str, seed: int = 0, extra_inputs: int = 0) -> Problem:
+def make_problem(
+    continuous: bool, num_terms: int, form: str, seed: int = 0, extra_inputs: int = 0, simplex=False
+) -> Problem:
     env = CartPole(continuous=continuous)
     keys = jax.random.split(jax.random.key(seed), 12)
     config = PPOConfig(policy_hidden=(5, 4), activation="tanh")
     policy = make_policy(keys[0], config, env, extra_inputs)
-    weights = make_weights(keys[1], WeightConfig(form=form, hidden=(4, 3)), env, num_terms)
+    weights = make_weights(keys[1], WeightConfig(form=form, hidden=(4, 3), simplex=simplex), env, num_terms)
     jitter = lambda tree, key, size: jax.tree.map(  # noqa: E731
         lambda x, k: x + size * jax.random.normal(k, x.shape),
         tree,

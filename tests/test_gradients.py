@@ -47,8 +47,15 @@ def minibatches(count, size, total=36):
 
 @pytest.mark.parametrize(("continuous", "num_terms", "form"), CASES)
 def test_mgl_is_the_derivative_through_one_step(continuous, num_terms, form):
-    problem = make_problem(continuous, num_terms, form)
+    check_mgl(make_problem(continuous, num_terms, form))
 
+
+@pytest.mark.parametrize(("continuous", "form"), [(False, "per-action"), (True, "state-action"), (True, "scalar")])
+def test_mgl_of_weights_that_sum_to_one(continuous, form):
+    check_mgl(make_problem(continuous, 3, form, simplex=True))
+
+
+def check_mgl(problem):
     @jax.jit
     def both(weights):
         samples = problem.samples()

@@ -3,9 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import WeightConfig
+from bipars.config import Config, WeightConfig
 from bipars.envs import CartPole
 from bipars.errors import UsageError
+from bipars.networks import to_numpy
+from bipars.program import complete
 from bipars.shaping.builtin import make_term
 from bipars.shaping.terms import RewardTerm, Transition, check_names, check_terms
 from bipars.shaping.weights import make_weights
@@ -72,6 +74,30 @@ def test_per_action_weights_pick_the_chosen_action():
     every = np.asarray(weights.hint(obs).reshape(5, 2, 2))
     chosen = [0, 1, 0, 1, 1]
     np.testing.assert_allclose(weights(obs, jnp.array(chosen)), every[np.arange(5), chosen], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("form", "continuous"), [("per-action", False), ("state", True), ("scalar", True)])
+def test_weights_on_the_simplex_are_positive_sum_to_one_and_start_equal(form, continuous):
+    config = WeightConfig(form=form, simplex=True)
+    weights = make_weights(jax.random.key(0), config, CartPole(continuous=continuous), 3)
+    obs = jax.random.normal(jax.random.key(1), (50, 4))
+    action = obs[:, :1] if continuous else (obs[:, 0] > 0).astype(jnp.int32)
+    np.testing.assert_allclose(weights(obs, action), 1 / 3, atol=0.01)
+    moved = jax.tree.map(lambda x: x + jax.random.normal(jax.random.key(2), x.shape), weights)
+    for function, arguments in ((moved, (obs, action)), (to_numpy(moved), (np.asarray(obs), np.asarray(action)))):
+        z = np.asarray(function(*arguments))
+        np.testing.assert_allclose(z.sum(-1), 1.0, rtol=1e-5)
+        assert 0 < z.min() < 0.2
+
+
+def test_the_simplex_needs_two_terms_and_a_method_that_learns():
+    for settings in ({"terms": ("harmful",)}, {"terms": ("harmful", "beneficial"), "method": "ns"}):
+        config = Config(**{"method": "mgl", "weights": WeightConfig(simplex=True)} | settings)
+        with pytest.raises(UsageError, match="weights that sum to one need two terms or more"):
+            complete(config)
+    with pytest.raises(UsageError, match="always 1: method 'ns'"):
+        complete(Config(method="simplex", terms=("harmful",)))
+    assert complete(Config(method="simplex", terms=("harmful", "half"))).weights.simplex
 
 
 def test_bad_terms_are_named():

@@ -139,6 +139,8 @@ class WeightConfig(Settings):
     """Smallest weight allowed; none leaves the range free."""
     high: float | None = None
     """Largest weight allowed; none leaves the range free."""
+    simplex: bool = False
+    """Weights of all terms are positive and sum to one (softmax); initial, low and high then have no meaning."""
     learning_rate: float | None = None
     """Adam's step size for phi; none takes the preset of the method and term."""
     max_grad_norm: float | None = None

@@ -36,6 +36,8 @@ class Method:
     """Who moves phi; none leaves the weights as they start."""
     every_step: bool = False
     """The estimator must see every step of theta, so phi cannot step once per round."""
+    simplex: bool = False
+    """Weights of all terms sum to one."""
     hyper_policy: bool = False
     """The policy takes z(s) as an input."""
     learning_rate: float | None = None
@@ -110,6 +112,12 @@ METHODS: dict[str, Method] = {
         "one weight per term, the same in every state, learned by meta-gradient",
         estimator=lambda config: MetaGradient(config.ppo.clip, config.upper.noise_penalty),
         learning_rate=1e-2,
+    ),
+    "simplex": Method(
+        "as single, but the weights of the terms are positive and sum to one",
+        estimator=lambda config: MetaGradient(config.ppo.clip, config.upper.noise_penalty),
+        learning_rate=1e-2,
+        simplex=True,
     ),
     "rcpo": Method(
         "reward constrained policy optimisation: a Lagrange multiplier keeps the mean torque below 0.25",
@@ -194,6 +202,13 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         rate *= config.ppo.gradient_steps  # one step of phi per round has to go as far as one after each of theta's
     rate = weights.learning_rate or rate
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
+    if method.simplex or weights.simplex:
+        if len(config.terms) < 2 or method.estimator is None:
+            raise UsageError(
+                f"weights that sum to one need two terms or more, and a method that learns them; method is "
+                f"'{config.method}', terms are {list(config.terms)}. With one term its weight is always 1: method 'ns'"
+            )
+        weights = replace(weights, simplex=True, low=None, high=None)
     if method.multiplier is not None and form != "scalar":
         raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")
     if method.multiplier is not None:

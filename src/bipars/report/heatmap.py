@@ -8,7 +8,7 @@ from bipars.config import WeightConfig
 from bipars.lower.normalise import Moments
 from bipars.networks import MLP, Linear
 from bipars.runs.snapshots import Snapshot
-from bipars.shaping.weights import PerActionWeights, Range, StateActionWeights, StateWeights, WeightFunction
+from bipars.shaping.weights import PerActionWeights, StateActionWeights, StateWeights, WeightFunction, make_range
 
 GRID = 28
 AVERAGED = 48
@@ -29,7 +29,7 @@ def weight_function(config: WeightConfig, snapshot: Snapshot, discrete: bool) ->
     if not snapshot.layers:
         return None
     net = MLP(tuple(Linear(w, b) for w, b in snapshot.layers), "tanh")  # type: ignore[arg-type]
-    span = Range(config.initial, config.low, config.high)
+    span = make_range(config, snapshot.visited_weights.shape[-1])
     observations = snapshot.visited.obs.shape[-1]
     match config.form:
         case "state":

@@ -41,11 +41,28 @@ class Range:
 
 
 @module
+class Simplex:
+    """Weights that are positive and sum to one over the terms, for every action by itself; equal at the start."""
+
+    num_terms: int = static()
+
+    def __call__(self, output: Float[Array, "..."]) -> Float[Array, "..."]:
+        xp = namespace(output)
+        each = output.reshape(*output.shape[:-1], -1, self.num_terms)
+        powers = xp.exp(each - each.max(axis=-1, keepdims=True))
+        return (powers / powers.sum(axis=-1, keepdims=True)).reshape(output.shape)
+
+
+def make_range(config: WeightConfig, num_terms: int) -> Range | Simplex:
+    return Simplex(num_terms) if config.simplex else Range(config.initial, config.low, config.high)
+
+
+@module
 class ScalarWeights:
     """One number per term, the same everywhere."""
 
     value: Float[Array, " term"]
-    range: Range
+    range: Range | Simplex
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
         return self.hint(obs)
@@ -59,7 +76,7 @@ class StateWeights:
     """z(s)."""
 
     net: MLP
-    range: Range
+    range: Range | Simplex
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
         return self.hint(obs)
@@ -73,7 +90,7 @@ class StateActionWeights:
     """z(s, a), the action an input of the network (one-hot where it is discrete)."""
 
     net: MLP
-    range: Range
+    range: Range | Simplex
     num_actions: int | None = static()
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
@@ -87,7 +104,7 @@ class PerActionWeights:
     """z(s, a) for discrete actions, one output per action and term."""
 
     net: MLP
-    range: Range
+    range: Range | Simplex
     num_actions: int = static()
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
@@ -104,7 +121,7 @@ FORMS = ("state", "state-action", "per-action", "scalar")
 
 def make_weights(key: PRNGKeyArray, config: WeightConfig, env: HasSpaces, num_terms: int) -> WeightFunction:
     """The weight function of `config.form`, its weights near `config.initial` everywhere (appendix D.1)."""
-    span = Range(config.initial, config.low, config.high)
+    span = make_range(config, num_terms)
     actions, size = env.actions, env.observation_size
     discrete = actions.n if isinstance(actions, DiscreteActions) else None
 
