@@ -92,7 +92,7 @@ def test_an_environment_of_gymnasiums_in_processes_with_tensorboard_and_its_weig
         (["--weights-from", "nowhere"], "nowhere is not a run of bipars: it was not found"),
         (["--workers", "-1"], "--workers is -1; expected a number of processes"),
         (["--seeds", "0-999999999"], "more than 10,000"),
-        (["--out", "/dev/null/runs"], "/dev/null/runs/seed-0000 cannot be used: Not a directory"),
+        (["--out", "/dev/null/runs"], "/dev/null/runs cannot be used: Not a directory"),
     ],
 )
 def test_bad_input_is_named_and_leaves_nothing_behind(tmp_path, arguments, message):
@@ -134,7 +134,7 @@ def test_resume_names_a_config_file_that_is_not_ours(tmp_path, capfd):
 
 def test_the_demo_says_which_runs_failed(tmp_path, monkeypatch, capfd):
     def one_fails(runs, workers, report):
-        runs[0].error_file.write_text('{"error": "the disk is full"}')
+        runs[0].prepare().error_file.write_text('{"error": "the disk is full"}')
         return True
 
     monkeypatch.setattr("bipars.demo.run_locally", one_fails)

@@ -12,7 +12,7 @@ import tyro
 from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
 from bipars.report.commands import Render, Report, Watch
-from bipars.runtime import cores
+from bipars.suite.commands import Resume, SuiteCommand, count_workers, with_run
 
 PRESET = Config()
 """Defaults of the environment and method that stand on the command line."""
@@ -94,6 +94,8 @@ class Train:
         from bipars.reuse import with_weights_from
         from bipars.runs.directory import RunDirectory, check_root, seed_directory
         from bipars.seeds import parse_seeds
+        from bipars.suite.finish import STOPPED, finish, local_engine, runner_of, show_results
+        from bipars.suite.work import existing
 
         workers = count_workers(self.workers)
         config = complete(
@@ -118,61 +120,11 @@ class Train:
         )
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
         check_root(self.out)
-        runs = [RunDirectory.create(seed_directory(self.out, config.seed), config) for config in configs]
-        return finish(runs, self.out, workers)
-
-
-@dataclass(frozen=True)
-class Resume:
-    """Finish every unfinished run below a directory, from its last checkpoint."""
-
-    directory: Annotated[Path, tyro.conf.Positional]
-    """A run, or a directory of runs."""
-    workers: int = 0
-    """Processes, one core each; 0 takes all cores."""
-
-    def run(self) -> int:
-        from bipars.runs.directory import find_runs, saved_agent_message
-
-        workers = count_workers(self.workers)
-        found = find_runs(self.directory)
-        runs = [run for run in found if run.kind == "run"]
-        if not runs:
-            raise UsageError(saved_agent_message(found[0]))
-        # Runs that reuse weights come after those that learn them.
-        learners = [run for run in runs if run.config.weights_from is None]
-        reusers = [run for run in runs if run.config.weights_from is not None]
-        status = finish(learners, self.directory, workers) if learners else 0
-        return finish(reusers, self.directory, workers) if reusers and not status else status
-
-
-@dataclass(frozen=True)
-class RunSuite:
-    """Run a suite: a grid of environments, terms, methods and seeds. What is finished is not done again."""
-
-    suite: Annotated[str, tyro.conf.Positional]
-    """Name of a shipped suite, or a TOML file."""
-    out: Path
-    """Directory for the runs and the table of results."""
-    seeds: str | None = None
-    """Seeds instead of the suite's own."""
-    steps: int | None = None
-    """Environment steps instead of the suite's own."""
-    workers: int = 0
-    """Processes, one core each; 0 takes all cores."""
-
-    def run(self) -> int:
-        from bipars.suite.plan import create_runs, load_suite
-
-        workers = count_workers(self.workers)
-        stages = create_runs(load_suite(self.suite, self.seeds, self.steps), self.out)
-        status = 0
-        for stage in stages:
-            if stage and not status:
-                status = finish(stage, self.out, workers, quiet=True)
-        runs = [run for stage in stages for run in stage]
-        show_results(runs, self.out)
-        write_results(runs, self.out)
+        with runner_of(self.out):
+            runs = existing(RunDirectory.create(seed_directory(self.out, c.seed), c) for c in configs)
+            status = finish(runs, self.out, local_engine(workers))
+        if status != STOPPED:
+            show_results(runs, self.out)
         return status
 
 
@@ -184,7 +136,7 @@ class List:
         from bipars.envs import ENVIRONMENTS
         from bipars.methods import METHODS
         from bipars.shaping.builtin import TERMS
-        from bipars.suite.plan import shipped
+        from bipars.suite.shipped import shipped
 
         print("environments:", ", ".join(ENVIRONMENTS))
         print("terms:       ", ", ".join(TERMS))
@@ -235,7 +187,7 @@ class Bench:
 Command = (
     Annotated[Train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
-    | Annotated[RunSuite, tyro.conf.subcommand("suite")]
+    | Annotated[SuiteCommand, tyro.conf.subcommand("suite")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
@@ -259,86 +211,23 @@ def _parse_option(text: str) -> tuple[str, Any]:
     return name, int(number) if number.is_integer() and "." not in value else number
 
 
-def count_workers(asked: int) -> int:
-    if asked < 0:
-        raise UsageError(f"--workers is {asked}; expected a number of processes, or 0 for one on every core")
-    return asked or cores()
-
-
-def finish(runs: "list[Any]", root: Path, workers: int, quiet: bool = False) -> int:
-    """Executes what is unfinished, then says what came of it. The exit status: 0 done, 1 failed, 130 stopped."""
-    from bipars.progress import standing_bar
-    from bipars.suite.local import run_locally
-
-    missing = [run for run in runs if not run.finished]
-    if not missing:
-        print(f"{root}: all {len(runs)} runs are finished already; nothing to do")
-    for run in missing:
-        with run.owned():  # another live owner is an error now, not in the middle
-            pass
-    steps = {str(run.path): run.config.total_steps for run in missing}
-    with standing_bar(str(root), steps) as show:
-        completed = run_locally(missing, workers, show)
-    failed = [run for run in missing if run.error_file.exists()]
-    left = [run for run in missing if not run.finished and run not in failed]
-    if not quiet:
-        show_results(runs, root)
-    for run in failed:
-        print(f"FAILED {run.path}: {run.error}", file=sys.stderr)
-    if not completed or left:
-        print(f"stopped with {len(left)} of {len(runs)} runs unfinished; go on with: bipars resume {root}")
-        return 130
-    return 1 if failed else 0
-
-
-def show_results(runs: "list[Any]", root: Path) -> None:
-    from bipars.report.panels import collect
-    from bipars.report.summary import summarise_runs, table
-    from bipars.report.text import verdict_text
-
-    cells = summarise_runs(runs, root)
-    if cells:
-        print(table(cells))
-        print()
-        print(verdict_text(collect(root)))
-
-
-def write_results(runs: "list[Any]", root: Path) -> None:
-    """The table as Markdown, every seed as CSV, and the curves of each environment and term."""
-    from bipars.report.curves import plot_curves
-    from bipars.report.summary import summarise_runs, table, to_csv
-
-    done = [run for run in runs if run.finished]
-    cells = summarise_runs(done, root)
-    if not cells:
-        return
-    (root / "results.md").write_text(table(cells) + "\n")
-    (root / "results.csv").write_text(to_csv(cells))
-    figures = root / "figures"
-    figures.mkdir(exist_ok=True)
-    panels: dict[tuple[str, str], dict[str, list[Any]]] = {}
-    for run in done:
-        env, term, label = run.path.relative_to(root).parts[:3]
-        panels.setdefault((env, term), {}).setdefault(label, []).append(run)
-    for (env, term), lines in panels.items():
-        plot_curves(lines, f"{env}, {term}", figures / f"{env}-{term}.png")
-    print(f"written: {root / 'results.md'}, {root / 'results.csv'}, {figures}")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    arguments = expand(sys.argv[1:] if arguments is None else arguments)
+def _parse(arguments: list[str]) -> Any:
     follow_environment(arguments)
     with unchecked():  # `Config` checks all of it, and its message is ours
-        command: Any = tyro.cli(
+        return tyro.cli(
             Command,
             prog="bipars",
             description="Learn how much each hand-written reward term should count, and where.",
             args=arguments,
             config=(tyro.conf.FlagCreatePairsOff,),
         )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    given = expand(sys.argv[1:] if arguments is None else arguments)
     try:
-        return command.run()
+        return _parse(with_run(given)).run()
     except BiparsError as error:
         print(f"bipars: {error}", file=sys.stderr)
         return 2

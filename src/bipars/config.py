@@ -1,6 +1,7 @@
 """Every setting of a run, one dataclass per room. `Config.resolved()` leaves nothing to defaults of another day."""
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -50,7 +51,7 @@ class Settings:
 
     def _check_types(self, owner: str) -> None:
         """NumPy's numbers become Python's, lists tuples; nan, or a value of another type, is an error."""
-        for name, hint in typing.get_type_hints(type(self)).items():
+        for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
             value = _plain(getattr(self, name))
             require(_fits(value, hint), f"{owner}{name}", value, _describe(hint))
             object.__setattr__(self, name, value)
@@ -292,7 +293,7 @@ class Config(Settings):
 def _merge(base: Any, data: Any, where: str) -> Any:
     """The dataclass with other values; a key that does not exist is an error, not a silence."""
     require(isinstance(data, dict), where, data, "settings by name")
-    hints = typing.get_type_hints(type(base))
+    hints = _hints(type(base))  # type: ignore[arg-type]
     values = {}
     for key, value in data.items():
         if key not in hints:
@@ -300,6 +301,11 @@ def _merge(base: Any, data: Any, where: str) -> Any:
         nested = dataclasses.is_dataclass(hints[key])
         values[key] = _merge(getattr(base, key), value, f"{where}.{key}") if nested else value
     return dataclasses.replace(base, **values)
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _plain(value: Any) -> Any:

@@ -9,8 +9,11 @@ from bipars.report.curves import plot_curves
 from bipars.report.panels import collect
 from bipars.report.summary import summarise_runs, table
 from bipars.report.text import verdict_text
+from bipars.runs.directory import check_root
+from bipars.suite.finish import runner_of
 from bipars.suite.local import run_locally
-from bipars.suite.plan import create_runs, load_suite
+from bipars.suite.manifest import is_suite, record
+from bipars.suite.plan import load_suite
 
 LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
 
@@ -19,11 +22,16 @@ def run_demo(out: Path, workers: int) -> int:
     """Trains, prints a verdict, writes curves.png and report.html. Started again, it goes on where it was."""
     print("cart-pole pays -1 when the pole falls. Someone added a term: -0.1 whenever the push rights the pole.")
     print("Should it count? Training without it, with it, and with weights that are learned ...")
-    runs = create_runs(load_suite("demo"), out)[0]
-    with standing_bar("demo", {str(run.path): run.config.total_steps for run in runs}) as show:
-        if not run_locally(runs, workers, show):
-            print(f"stopped; go on with: bipars demo --out {out}")
-            return 130
+    suite = load_suite("demo")
+    if not is_suite(out):
+        check_root(out)
+    with runner_of(out):
+        planned = record(out, suite, ["demo"]).runs(out)
+        with standing_bar("demo") as show:
+            if not run_locally(planned, workers, show):
+                print(f"stopped; go on with: bipars demo --out {out}")
+                return 130
+    runs = [run.directory for run in planned]
     missing = [run for run in runs if not run.finished]
     if missing:
         for run in missing:

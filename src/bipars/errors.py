@@ -1,7 +1,9 @@
 """The errors a user can cause. Each message names the thing, its value and the remedy."""
 
 import difflib
+import errno
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class BiparsError(Exception):
@@ -26,6 +28,21 @@ class CheckpointError(BiparsError):
 
 class RunDirectoryError(BiparsError):
     """A run directory is in use, or holds something else."""
+
+
+class NoSpaceError(BiparsError):
+    """The disk is full."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"no space is left on the disk of {path}. Everything written so far can be read; "
+            "make room, then go on with `bipars resume`"
+        )
+
+
+def no_space(error: BaseException) -> bool:
+    """Whether the disk, a quota or a limit on file sizes stands in the way, which is no fault of the run."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:

@@ -22,19 +22,29 @@ def with_weights_from(config: Config, source: str | Path | None, seed: int) -> C
     learned = run.config
     if run.kind == "agent":
         raise UsageError(f"{run.path} is a saved agent; weights are reused from a finished run of `bipars train`")
-    for name in ("env", "env_options", "terms", "method"):
-        mine, theirs = getattr(config, name), getattr(learned, name)
-        if mine != theirs:
-            raise UsageError(f"{run.path} learned its weights with {name} {theirs!r}; this run has {mine!r}")
-    if config.ppo.normalise_observations != learned.ppo.normalise_observations:
-        raise UsageError(
-            f"{run.path} learned its weights with ppo.normalise_observations {learned.ppo.normalise_observations}; "
-            "this run must have the same"
-        )
-    if find_method(learned.method).estimator is None:
-        raise UsageError(f"{run.path} used method '{learned.method}', which learns no weights")
+    check_reuse(config, learned, str(run.path))
     if learned.seed != seed and any(term.startswith("random") for term in config.terms):
         raise UsageError(
             f"{run.path} learned with seed {learned.seed}; term 'random' is another function with seed {seed}"
         )
-    return replace(config, weights=learned.weights, weights_from=str(run.path.resolve()))
+    return reusing(config, learned, run.path)
+
+
+def reusing(config: Config, learned: Config, path: Path) -> Config:
+    """The configuration with the weights of the run at `path` in place of its own."""
+    return replace(config, weights=learned.weights, weights_from=str(path.resolve()))
+
+
+def check_reuse(config: Config, learned: Config, source: str) -> None:
+    """Weights mean something to the environment, terms and method they were learned with alone."""
+    for name in ("env", "env_options", "terms", "method"):
+        mine, theirs = getattr(config, name), getattr(learned, name)
+        if mine != theirs:
+            raise UsageError(f"{source} learned its weights with {name} {theirs!r}; this run has {mine!r}")
+    if config.ppo.normalise_observations != learned.ppo.normalise_observations:
+        raise UsageError(
+            f"{source} learned its weights with ppo.normalise_observations {learned.ppo.normalise_observations}; "
+            "this run must have the same"
+        )
+    if find_method(learned.method).estimator is None:
+        raise UsageError(f"{source} used method '{learned.method}', which learns no weights")

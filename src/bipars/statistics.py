@@ -61,6 +61,21 @@ def stratified_interval(
     return low.reshape(shape)[()], high.reshape(shape)[()]
 
 
+def difference_interval(
+    x: np.ndarray,
+    y: np.ndarray,
+    statistic: Statistic = interquartile_mean,
+    level: float = 0.95,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The bootstrap interval of the statistic of X minus that of Y, whose seeds are drawn apart."""
+    rng = np.random.default_rng(seed)
+    draws = [statistic(rng.choice(np.asarray(values, float), (samples, len(values))), axis=1) for values in (x, y)]
+    low, high = _percentiles(draws[0] - draws[1], level)
+    return float(low), float(high)
+
+
 def probability_of_improvement(x: Sequence[np.ndarray], y: Sequence[np.ndarray]) -> float:
     """How often a seed of X beats a seed of Y on the same task, averaged over tasks; a tie counts half (Mann-Whitney).
 

@@ -26,11 +26,11 @@ class Report:
     """Processes for --compare, one core each; 0 takes all cores."""
 
     def run(self) -> int:
-        from bipars.cli import count_workers
         from bipars.report.build import write_report
         from bipars.report.compare import make_comparisons
         from bipars.report.panels import collect
         from bipars.report.text import verdict_text
+        from bipars.suite.commands import count_workers
 
         workers = count_workers(self.workers)
         if self.compare and not make_comparisons(collect(self.directory), workers):

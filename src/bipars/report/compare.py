@@ -10,6 +10,7 @@ from bipars.progress import standing_bar
 from bipars.report.panels import COMPARISON, NAIVE, PLAIN, Collection, Role
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.suite.local import run_locally
+from bipars.suite.work import existing
 
 METHODS: dict[Role, str] = {"naive": NAIVE, "plain": PLAIN}
 
@@ -41,8 +42,8 @@ def make_comparisons(collection: Collection, workers: int) -> bool:
     if not runs:
         print("every comparison exists already")
         return True
-    with standing_bar("comparison", {str(run.path): run.config.total_steps for run in runs}) as show:
-        completed = run_locally(runs, workers, show)
+    with standing_bar("comparison") as show:
+        completed = run_locally(existing(runs), workers, show)
     for run in runs:
         if run.error_file.exists():
             print(f"FAILED {run.path}: {run.error}", file=sys.stderr)

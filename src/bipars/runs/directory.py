@@ -1,6 +1,6 @@
 """One directory per run: config.json, metrics.jsonl, timings.jsonl, checkpoints/, and result.json when it is done."""
 
-import fcntl
+import functools
 import json
 import os
 import platform
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from bipars.config import Config
 from bipars.errors import CheckpointError, RunDirectoryError, UsageError
 from bipars.runs.files import LEFTOVERS, write_json
+from bipars.runs.lock import locked
 from bipars.runs.metrics import read_metrics
 
 Kind = Literal["run", "agent"]
@@ -23,6 +24,7 @@ Kind = Literal["run", "agent"]
 RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "safetensors")
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in RECORDED_PACKAGES:
@@ -31,6 +33,7 @@ def versions() -> dict[str, str]:
     return found
 
 
+@functools.cache
 def env_spec(name: str) -> dict[str, Any] | None:
     """How Gymnasium makes the environment, where it knows it."""
     import gymnasium
@@ -172,24 +175,9 @@ class RunDirectory:
         return value
 
     @contextmanager
-    def owned(self) -> Iterator[None]:
+    def owned(self, wait: float = 0.0) -> Iterator[None]:
         """One owner at a time; the lock dies with its process. What a killed owner left half written is removed."""
-        try:
-            lock = open(self.lock_file, "a+")  # noqa: SIM115
-        except OSError as error:
-            raise RunDirectoryError(f"{self.path} cannot be used: {error.strerror}") from error
-        with lock as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise RunDirectoryError(
-                    f"{self.path} belongs to a live run (process {file.read().strip() or 'unknown'}). "
-                    "Wait for it, or stop it first"
-                ) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        with locked(self.lock_file, "belongs to a live run", wait):
             for place in (self.path, self.checkpoints, self.snapshots):
                 for leftover in place.glob(LEFTOVERS):
                     leftover.unlink(missing_ok=True)
@@ -227,7 +215,10 @@ def seed_directory(root: str | os.PathLike[str], seed: int) -> Path:
     return Path(root) / f"seed-{seed:04d}"
 
 
-OURS = {"curves.png", "figures", "report", "report.html", "results.csv", "results.md"}
+OURS = {
+    "curves.csv", "curves.parquet", "curves.png", "figures", "paper.json", "paper.md", "report", "report.html",
+    "results.csv", "results.md", "runner.lock", "suite.json",
+}  # fmt: skip
 """What we write beside runs."""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bipars.callbacks import ScalarWriter
-from bipars.errors import BiparsError, CheckpointError, NonFiniteError, RunDirectoryError
+from bipars.errors import BiparsError, CheckpointError, NonFiniteError, RunDirectoryError, no_space
 from bipars.program import NO_OBJECTS, LearnedWeights, Objects, Program, build
 from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
 from bipars.runs.directory import RunDirectory, saved_agent_message
@@ -35,6 +35,8 @@ def execute(run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS) -> boo
         try:
             return _train(run, stop, objects)
         except Exception as error:
+            if no_space(error):
+                raise
             if isinstance(error, NonFiniteError) and any(run.checkpoints.glob("*.json")):
                 error = NonFiniteError(
                     f"{error}. The last checkpoint is kept: bipars resume {run.path} goes on from it"

@@ -7,7 +7,8 @@ import sys
 
 from bipars.runtime import keep_freed_memory, use_one_core
 
-DONE, FAILED, STOPPED = 0, 1, 75
+DONE, FAILED, NO_SPACE, STOPPED = 0, 3, 74, 75
+"""How it ends; a crash of Python itself has status 1."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     keep_freed_memory()
     logging.basicConfig(format="%(message)s")
 
-    from bipars.errors import BiparsError
+    from bipars.errors import BiparsError, no_space
     from bipars.runs.directory import RunDirectory
     from bipars.runs.execute import execute
     from bipars.runs.stopping import stop_requests
@@ -39,6 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{path}: {error}", file=sys.stderr)
                 status = FAILED
             except Exception as error:
+                if no_space(error):
+                    print(f"{path}: {error}", file=sys.stderr)
+                    return NO_SPACE
                 print(f"{path}: {error!r} (traceback in its error.json)", file=sys.stderr)
                 status = FAILED
             else:

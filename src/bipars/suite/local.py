@@ -3,89 +3,108 @@
 The files are the truth: progress is read from the runs' own metrics, so a worker may die without taking anything along.
 """
 
-import math
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO
 
-from bipars.runs.directory import RunDirectory
-from bipars.runs.metrics import read_last_row
+from bipars.errors import NoSpaceError
 from bipars.runs.stopping import stop_requests
-from bipars.runs.worker import STOPPED
+from bipars.runs.worker import DONE, FAILED, NO_SPACE, STOPPED
 from bipars.runtime import HUGE_PAGES
+from bipars.suite.work import PlannedRun, Standing, Work
 
 POLL_SECONDS = 0.2
+STOP_SECONDS = 9.0
+"""What a worker gets to write its checkpoint and leave, before it is killed."""
 
 
 @dataclass
-class Progress:
-    """Where a set of runs stands."""
+class Worker:
+    """A process and the share it works on."""
 
-    done: int
-    total: int
-    rows: dict[str, dict[str, Any]]
-    """The newest row of every run that is under way, by run directory."""
+    process: subprocess.Popen[bytes]
+    share: list[PlannedRun]
+    errors: IO[bytes]
+    """What it says, kept apart from the progress that is shown meanwhile."""
 
-
-def shares(runs: Sequence[RunDirectory], workers: int) -> list[list[RunDirectory]]:
-    """Runs that differ in the seed alone stay together, since they share a compiled program."""
-    groups: dict[str, list[RunDirectory]] = {}
-    for run in runs:
-        groups.setdefault(run.config.program_text(), []).append(run)
-    size = math.ceil(len(runs) / workers)
-    return [group[i : i + size] for group in groups.values() for i in range(0, len(group), size)]
+    def said(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace")
 
 
-def run_locally(runs: Sequence[RunDirectory], workers: int, report: Callable[[Progress], None]) -> bool:
+def run_locally(runs: Sequence[PlannedRun], workers: int, report: Callable[[Standing], None]) -> bool:
     """Executes all unfinished runs; False when it was told to stop, by Ctrl-C or SIGTERM.
 
-    A run that fails does not stop the others.
+    A run that fails does not stop the others, and a worker that dies is replaced.
     """
-    waiting = shares([run for run in runs if not run.finished], workers)
-    active: dict[int, tuple[subprocess.Popen[bytes], list[RunDirectory]]] = {}
-    interrupted = False
+    work = Work(runs, workers)
+    active: dict[int, Worker] = {}
+    interrupted = full = False
     try:
         with stop_requests() as stop:
-            while waiting or active:
+            while work.waiting or active:
                 for core in range(workers):
-                    if core not in active and waiting:
-                        share = waiting.pop(0)
-                        command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core)]
-                        paths = [str(run.path) for run in share]
-                        active[core] = subprocess.Popen([*command, *paths], env=os.environ | HUGE_PAGES), share
+                    if core not in active and not interrupted and (share := work.take()):
+                        active[core] = _start(core, share)
                 time.sleep(POLL_SECONDS)
-                for core, (process, _) in list(active.items()):
-                    status = process.poll()
+                for core, worker in list(active.items()):
+                    status = worker.process.poll()
                     if status is not None:
                         del active[core]
-                        interrupted |= status == STOPPED
-                report(_progress(runs, active))
-                if stop():
+                        work.give_back(worker.share, _death(status, worker))
+                        interrupted |= status in (STOPPED, NO_SPACE)
+                        full |= status == NO_SPACE
+                report(work.standing())
+                if stop() or interrupted:
                     interrupted = True
-                    for process, _ in active.values():
-                        process.terminate()  # asks for a checkpoint
-                if interrupted:
-                    waiting = []
+                    break
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        for process, _ in active.values():
-            process.terminate()
-        for process, _ in active.values():
-            process.wait()
+        _stop([worker.process for worker in active.values()])
+    for worker in active.values():
+        full |= worker.process.returncode == NO_SPACE
+        work.give_back(worker.share)
+    report(work.standing())
+    if full:
+        raise NoSpaceError(runs[0].path)
     return not interrupted
 
 
-def _progress(
-    runs: Sequence[RunDirectory], active: dict[int, tuple[subprocess.Popen[bytes], list[RunDirectory]]]
-) -> Progress:
-    rows = {}
-    for _, share in active.values():
-        current = next((run for run in share if not run.finished and not run.error_file.exists()), None)
-        if current is not None:
-            rows[str(current.path)] = read_last_row(current.metrics_file) or {}
-    return Progress(sum(run.finished for run in runs), len(runs), rows)
+def _start(core: int, share: list[PlannedRun]) -> Worker:
+    command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core)]
+    errors = tempfile.TemporaryFile()  # noqa: SIM115
+    process = subprocess.Popen(
+        [*command, *(str(run.path) for run in share)], env=os.environ | HUGE_PAGES, stderr=errors
+    )
+    return Worker(process, share, errors)
+
+
+def _death(status: int, worker: Worker) -> str:
+    """How it died, if it did; what it said is passed on."""
+    said = worker.said()
+    worker.errors.close()
+    sys.stderr.write(said)
+    if status in (DONE, FAILED, STOPPED, NO_SPACE):
+        return ""
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    return "\n".join([how, *said.splitlines()[-20:]])
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    """Asks for checkpoints, and kills who takes too long: its last checkpoint is there."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + STOP_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

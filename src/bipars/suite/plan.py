@@ -9,16 +9,12 @@
     term = ["harmful"]
     method = ["ppo", "ns", "mgl"]
 
-Every combination is one cell, named env/term/method; a list in the place of a term means all of its terms at once, and
-`name` then names them. `label` replaces the method's part of the name, `settings` are
-configuration keys for all cells of the grid, `seeds` replaces the suite's, and `weights_from` names the cell whose
-learned weights are reused.
+Every combination is one cell, named env/term/method; docs/suites.md explains every key.
 """
 
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from importlib import resources
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,12 +22,13 @@ from typing import Any
 from bipars.config import Config
 from bipars.errors import UsageError, unknown
 from bipars.program import complete
-from bipars.reuse import with_weights_from
-from bipars.runs.directory import RunDirectory, check_root, seed_directory
+from bipars.reuse import check_reuse
 from bipars.seeds import parse_seeds
+from bipars.suite.panels import Panel, read_panels
+from bipars.suite.shipped import find_suite
 
-SUITE_KEYS = {"title", "seeds", "steps", "grid"}
-GRID_KEYS = {"env", "term", "name", "method", "label", "seeds", "settings", "weights_from"}
+SUITE_KEYS = {"title", "seeds", "steps", "grid", "panel"}
+GRID_KEYS = {"env", "term", "name", "method", "label", "seeds", "steps", "settings", "weights_from"}
 
 
 @dataclass(frozen=True)
@@ -49,70 +46,160 @@ class Cell:
 class Suite:
     title: str
     cells: tuple[Cell, ...]
+    panels: tuple[Panel, ...] = ()
 
 
-def shipped() -> dict[str, Path]:
-    """Suites that come with the package, by name."""
-    root = Path(str(resources.files("bipars.suite") / "suites"))
-    return {str(path.relative_to(root).with_suffix("")): path for path in sorted(root.rglob("*.toml"))}
+@dataclass(frozen=True)
+class Changes:
+    """What the command line asks for instead of what the file says."""
+
+    seeds: str | None = None
+    steps: int | None = None
+    scale: float = 1.0
+    """All numbers of steps are multiplied by it."""
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.steps < 1:
+            raise UsageError(f"--steps is {self.steps}; expected at least 1")
+        if not 0 < self.scale < float("inf"):
+            raise UsageError(f"--scale is {self.scale}; expected a positive number, such as 0.1")
 
 
-def load_suite(name: str, seeds: str | None = None, steps: int | None = None) -> Suite:
+AS_WRITTEN = Changes()
+
+
+def load_suite(name: str, changes: Changes = AS_WRITTEN) -> Suite:
     """A shipped suite by name, or one from a file of your own."""
-    path = shipped().get(name, Path(name))
-    if not path.is_file():
-        raise unknown("suite", name, shipped())
+    path = find_suite(name)
     try:
         data = tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
-    _check_keys(path, data, SUITE_KEYS)
+    try:
+        return _read(path, data, changes)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def load_suites(names: Iterable[str], changes: Changes = AS_WRITTEN) -> Suite:
+    """Several suites as one: a cell they share is run once."""
+    suites = [load_suite(name, changes) for name in names]
     cells: dict[str, Cell] = {}
-    for grid in data.get("grid", []):
-        _check_keys(path, grid, GRID_KEYS)
-        chosen = parse_seeds(seeds or grid.get("seeds") or data.get("seeds", "0"))
-        for cell in _expand(path, grid, chosen, steps or data.get("steps")):
-            if cell.name in cells:
-                raise UsageError(f"{path}: the cell '{cell.name}' stands there twice; give one of them a label")
-            cells[cell.name] = cell
-    if not cells:
-        raise UsageError(f"{path}: no [[grid]] in it, so nothing to run")
+    for suite in suites:
+        merge_cells(cells, suite.cells)
+    panels = {panel.name: panel for suite in suites for panel in suite.panels}
+    return Suite("; ".join(suite.title for suite in suites), tuple(cells.values()), tuple(panels.values()))
+
+
+def merge_cells(known: dict[str, Cell], more: Iterable[Cell]) -> None:
+    """Adds cells; one that is there already gets the seeds of both, and must agree in everything else."""
+    for cell in more:
+        other = known.setdefault(cell.name, cell)
+        if (other.config, other.weights_from) != (cell.config, cell.weights_from):
+            mine, theirs = cell.config.to_dict(), other.config.to_dict()
+            differing = ", ".join(f"{k}: {theirs[k]!r} and {mine[k]!r}" for k in mine if mine[k] != theirs[k])
+            raise UsageError(f"the cell '{cell.name}' is asked for in two ways ({differing}); give one of them a label")
+        known[cell.name] = replace(other, seeds=tuple(sorted({*other.seeds, *cell.seeds})))
+
+
+def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
+    _check_keys("key", data, SUITE_KEYS)
+    grids = data.get("grid", [])
+    if not isinstance(grids, list) or not grids:
+        raise UsageError("no [[grid]] in it, so nothing to run")
+    cells: dict[str, Cell] = {}
+    for number, grid in enumerate(grids, 1):
+        _check_keys(f"key in grid {number}", grid, GRID_KEYS)
+        try:
+            for cell in _expand({"seeds": data.get("seeds", "0"), "steps": data.get("steps"), **grid}, changes):
+                if cell.name in cells:
+                    raise UsageError(f"the cell '{cell.name}' stands there twice; give one of them a label")
+                cells[cell.name] = cell
+        except UsageError as error:
+            raise UsageError(f"grid {number}: {error}") from error
     for cell in cells.values():
-        if cell.weights_from is not None and cell.weights_from not in cells:
-            raise unknown(f"weights_from of cell '{cell.name}'", cell.weights_from, cells)
-    return Suite(data.get("title", name), tuple(cells.values()))
+        if cell.weights_from is not None:
+            _check_source(cell, cells)
+    title = data.get("title", path.stem)
+    return Suite(title, tuple(cells.values()), read_panels(data.get("panel", []), path.stem, cells))
 
 
-def _check_keys(path: Path, data: dict[str, Any], known: set[str]) -> None:
+def _check_keys(what: str, data: Any, known: set[str]) -> None:
+    if not isinstance(data, dict):
+        raise UsageError(f"a [[grid]] is {data!r}; expected keys and values")
     for key in data:
         if key not in known:
-            raise unknown(f"key in {path}", key, known)
+            raise unknown(what, key, known)
 
 
-def _expand(path: Path, grid: dict[str, Any], seeds: tuple[int, ...], steps: int | None) -> Iterator[Cell]:
-    settings = dict(grid.get("settings", {}))
-    if steps:
-        settings["total_steps"] = steps
-    for env, term, method in product(grid["env"], grid.get("term", [""]), grid["method"]):
-        label = grid.get("label", method)
-        terms = term if isinstance(term, list) else [term] if term else []
-        parts = (env, grid.get("name") or "+".join(terms) or "none", label)
+def _check_source(cell: Cell, cells: dict[str, Cell]) -> None:
+    assert cell.weights_from is not None
+    source = cells.get(cell.weights_from)
+    if source is None:
+        raise unknown(f"weights_from of cell '{cell.name}'", cell.weights_from, cells)
+    if source.weights_from is not None:
+        raise UsageError(f"weights_from of cell '{cell.name}' is '{source.name}', which learns no weights itself")
+    missing = sorted(set(cell.seeds) - set(source.seeds))
+    if missing:
+        raise UsageError(
+            f"cell '{cell.name}' has seeds {missing}, which '{source.name}', whose weights it reuses, has not"
+        )
+    check_reuse(cell.config, source.config, f"cell '{source.name}'")
+
+
+def _expand(grid: dict[str, Any], changes: Changes) -> Iterator[Cell]:
+    seeds = parse_seeds(str(changes.seeds or grid["seeds"]))
+    steps = changes.steps or grid["steps"]
+    settings = grid.get("settings", {})
+    if not isinstance(settings, dict):
+        raise UsageError(f"settings is {settings!r}; expected keys and values of the configuration")
+    for env, term, method in product(_names(grid, "env"), _terms(grid), _names(grid, "method")):
+        label = _text(grid, "label", method)
+        parts = (env, _text(grid, "name", "") or "+".join(term) or "none", label)
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         try:
-            config = Config.from_dict({**settings, "env": env, "terms": terms, "method": method})
-            yield Cell(name, complete(config), seeds, grid.get("weights_from", "").format(env=env, term=term) or None)
+            given = {**settings, "env": env, "terms": term, "method": method}
+            config = complete(Config.from_dict(given | ({"total_steps": steps} if steps is not None else {})))
+            config = replace(config, total_steps=max(1, round(config.total_steps * changes.scale)))
+            yield Cell(name, config, seeds, _source(grid, env, term))
         except UsageError as error:
-            raise UsageError(f"{path}: cell '{name}': {error}") from error
+            raise UsageError(f"cell '{name}': {error}") from error
 
 
-def create_runs(suite: Suite, root: Path) -> list[list[RunDirectory]]:
-    """All run directories, in stages: a stage needs the weights of earlier ones only."""
-    check_root(root)
-    stages: list[list[RunDirectory]] = [[], []]
-    for cell in sorted(suite.cells, key=lambda cell: cell.weights_from is not None):
-        for seed in cell.seeds:
-            path = seed_directory(root / cell.name, seed)
-            source = None if cell.weights_from is None else seed_directory(root / cell.weights_from, seed)
-            config = with_weights_from(cell.config, source, seed)
-            stages[cell.weights_from is not None].append(RunDirectory.create(path, config))
-    return stages
+def _names(grid: dict[str, Any], key: str) -> list[str]:
+    """A name, or a list of them."""
+    value = grid.get(key)
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
+        given = "missing" if value is None else repr(value)
+        raise UsageError(f"{key} is {given}; expected a name or a list of names")
+    return names
+
+
+def _terms(grid: dict[str, Any]) -> list[list[str]]:
+    """Each entry is one place of the grid: a term, or several at once."""
+    if "term" not in grid:
+        return [[]]
+    value = grid["term"]
+    entries = [value] if isinstance(value, str) else value
+    terms = [[entry] if isinstance(entry, str) else entry for entry in entries] if isinstance(entries, list) else []
+    if not terms or not all(isinstance(t, list) and all(isinstance(x, str) and x for x in t) for t in terms):
+        raise UsageError(f"term is {value!r}; expected a name, or a list of names and of lists of names")
+    return terms
+
+
+def _text(grid: dict[str, Any], key: str, otherwise: str) -> str:
+    value = grid.get(key, otherwise)
+    if not isinstance(value, str):
+        raise UsageError(f"{key} is {value!r}; expected text")
+    return value
+
+
+def _source(grid: dict[str, Any], env: str, terms: list[str]) -> str | None:
+    text = _text(grid, "weights_from", "")
+    try:
+        return text.format(env=env, term="+".join(terms)) or None
+    except (KeyError, IndexError, ValueError) as error:
+        raise UsageError(
+            f"weights_from is '{text}'; it may hold {{env}} and {{term}}, nothing else in braces"
+        ) from error

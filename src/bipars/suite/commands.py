@@ -1,0 +1,216 @@
+"""`bipars suite ...` and `bipars resume`: each a dataclass whose fields are the flags, their docstrings the help."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from bipars.errors import UsageError, unknown
+from bipars.runtime import cores
+from bipars.suite.shipped import shipped, template
+
+if TYPE_CHECKING:
+    from bipars.suite.finish import Engine
+    from bipars.suite.manifest import Manifest
+
+EngineName = Literal["local", "ray"]
+
+
+def count_workers(asked: int) -> int:
+    if asked < 0:
+        raise UsageError(f"--workers is {asked}; expected a number of processes, or 0 for one on every core")
+    return asked or cores()
+
+
+def make_engine(name: EngineName, workers: int, address: str | None) -> "Engine":
+    """Checked before any work starts."""
+    from bipars.suite.finish import local_engine
+
+    if name == "local" and address is not None:
+        raise UsageError(f"--address is '{address}', which is for --engine ray; --engine is local")
+    count = count_workers(workers)
+    return local_engine(count)
+
+
+def _finish_suite(manifest: "Manifest", root: Path, engine: "Engine") -> int:
+    """Runs what is missing, then writes the results; a command that was told to stop leaves at once."""
+    from bipars.suite.finish import STOPPED, finish, show_results
+    from bipars.suite.output import write_results
+
+    runs = manifest.runs(root)
+    status = finish(runs, root, engine)
+    if status != STOPPED:
+        show_results(runs, root)
+        write_results(manifest, root)
+    return status
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Finish everything unfinished below a directory, each run from its last checkpoint."""
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """A run, a directory of runs, or the directory of a suite."""
+    workers: int = 0
+    """Processes, one core each; 0 takes all cores."""
+    engine: EngineName = "local"
+    """local: processes on this machine; ray: tasks on a Ray cluster."""
+    address: str | None = None
+    """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
+
+    def run(self) -> int:
+        from bipars.runs.directory import find_runs, saved_agent_message
+        from bipars.suite.finish import STOPPED, finish, runner_of, show_results
+        from bipars.suite.manifest import is_suite, read_manifest
+        from bipars.suite.work import existing
+
+        engine = make_engine(self.engine, self.workers, self.address)
+        if is_suite(self.directory):
+            with runner_of(self.directory):
+                return _finish_suite(read_manifest(self.directory), self.directory, engine)
+        found = find_runs(self.directory)
+        runs = existing(run for run in found if run.kind == "run")
+        if not runs:
+            raise UsageError(saved_agent_message(found[0]))
+        with runner_of(self.directory):
+            status = finish(runs, self.directory, engine)
+        if status != STOPPED:
+            show_results(runs, self.directory)
+        return status
+
+
+@dataclass(frozen=True)
+class Run:
+    """Run suites: grids of environments, terms, methods and seeds. What is finished is not done again.
+
+    bipars suite run paper/fig3 --out runs/fig3
+    """
+
+    suite: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Names of shipped suites, or TOML files; what several have in common is run once."""
+    out: Path
+    """Directory for the runs and their results."""
+    seeds: str | None = None
+    """Seeds instead of the suite's own, such as 0-4."""
+    steps: int | None = None
+    """Environment steps instead of the suite's own."""
+    scale: float = 1.0
+    """Multiplies all numbers of steps: 0.1 for a quick look."""
+    workers: int = 0
+    """Processes, one core each; 0 takes all cores."""
+    engine: EngineName = "local"
+    """local: processes on this machine; ray: tasks on a Ray cluster."""
+    address: str | None = None
+    """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
+
+    def run(self) -> int:
+        from bipars.runs.directory import check_root
+        from bipars.suite.finish import runner_of
+        from bipars.suite.manifest import is_suite, record
+        from bipars.suite.plan import Changes, load_suites
+
+        engine = make_engine(self.engine, self.workers, self.address)
+        if not self.suite:
+            raise UsageError(f"which suite? Known: {', '.join(shipped())}; or a TOML file of your own")
+        changes = Changes(self.seeds, self.steps, self.scale)
+        suite = load_suites(self.suite, changes)
+        if not is_suite(self.out):
+            check_root(self.out)
+        with runner_of(self.out):
+            return _finish_suite(record(self.out, suite, self.suite, changes), self.out, engine)
+
+
+@dataclass(frozen=True)
+class ListSuites:
+    """List the suites that come with bipars."""
+
+    def run(self) -> int:
+        from bipars.suite.plan import load_suite
+
+        for name in shipped():
+            suite = load_suite(name)
+            runs = sum(len(cell.seeds) for cell in suite.cells)
+            print(f"{name:12} {len(suite.cells):4} cells {runs:6,} runs   {suite.title}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Show:
+    """Show what a suite consists of: its cells, seeds and steps, and its panels."""
+
+    suite: Annotated[str, tyro.conf.Positional]
+    """Name of a shipped suite, or a TOML file."""
+    seeds: str | None = None
+    """Seeds instead of the suite's own, such as 0-4."""
+    steps: int | None = None
+    """Environment steps instead of the suite's own."""
+    scale: float = 1.0
+    """Multiplies all numbers of steps: 0.1 for a quick look."""
+
+    def run(self) -> int:
+        from bipars.suite.plan import Changes, load_suite
+
+        suite = load_suite(self.suite, Changes(self.seeds, self.steps, self.scale))
+        print(suite.title)
+        for cell in suite.cells:
+            reused = f"  weights of {cell.weights_from}" if cell.weights_from else ""
+            print(f"  {cell.name:44} {len(cell.seeds):4} seeds {cell.config.total_steps:>10,} steps{reused}")
+        steps = sum(len(cell.seeds) * cell.config.total_steps for cell in suite.cells)
+        print(f"{sum(len(cell.seeds) for cell in suite.cells):,} runs, {steps:,} environment steps")
+        for panel in suite.panels:
+            print(f"panel {panel.name}: {panel.title}, {len(panel.statements)} statements of the paper")
+        return 0
+
+
+@dataclass(frozen=True)
+class Status:
+    """Show where a suite stands, cell by cell."""
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """Directory of a suite."""
+
+    def run(self) -> int:
+        from bipars.suite.status import show_status
+
+        return show_status(self.directory)
+
+
+@dataclass(frozen=True)
+class Template:
+    """Print a suite file to start your own from: bipars suite template > mine.toml."""
+
+    def run(self) -> int:
+        print(template(), end="")
+        return 0
+
+
+Command = (
+    Annotated[ListSuites, tyro.conf.subcommand("list")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[Status, tyro.conf.subcommand("status")]
+    | Annotated[Template, tyro.conf.subcommand("template")]
+)
+COMMANDS = ("list", "show", "run", "status", "template")
+
+
+@dataclass(frozen=True)
+class SuiteCommand:
+    """Grids of runs: list, show, run, status, template."""
+
+    command: tyro.conf.OmitSubcommandPrefixes[Command]
+
+    def run(self) -> int:
+        return self.command.run()
+
+
+def with_run(arguments: Sequence[str]) -> list[str]:
+    """`bipars suite NAME ...` is short for `bipars suite run NAME ...`."""
+    if len(arguments) < 2 or arguments[0] != "suite" or arguments[1] in COMMANDS or arguments[1].startswith("-"):
+        return list(arguments)
+    name = arguments[1]
+    if name not in shipped() and not Path(name).is_file():
+        raise unknown("suite or command", name, [*shipped(), *COMMANDS])
+    return ["suite", "run", *arguments[1:]]

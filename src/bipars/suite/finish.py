@@ -1,0 +1,72 @@
+"""Executing what is missing, on the engine asked for, and saying what came of it."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bipars.errors import RunDirectoryError
+from bipars.progress import standing_bar
+from bipars.report.panels import collect
+from bipars.report.summary import summarise_runs, table
+from bipars.report.text import verdict_text
+from bipars.runs.lock import locked
+from bipars.suite.local import run_locally
+from bipars.suite.work import PlannedRun, Standing
+
+DONE, FAILED, STOPPED = 0, 1, 130
+"""Exit status of the command."""
+ORPHAN_SECONDS = 30.0
+"""How long the workers of a runner that was killed get to finish their round and leave."""
+
+Engine = Callable[[Sequence[PlannedRun], Callable[[Standing], None]], bool]
+"""Executes all unfinished runs, reporting meanwhile; False when it was told to stop."""
+
+
+def local_engine(workers: int) -> Engine:
+    return lambda runs, report: run_locally(runs, workers, report)
+
+
+@contextmanager
+def runner_of(root: Path) -> Iterator[None]:
+    """One runner at a time for a directory of runs."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"{root} cannot be used: {error.strerror}. Choose another --out") from error
+    with locked(root / "runner.lock", "is being worked on"):
+        yield
+
+
+def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
+    """Executes what is unfinished, as the `runner_of(root)`. The exit status: 0 done, 1 some failed, 130 stopped."""
+    missing = [run for run in runs if not run.finished]
+    if not missing:
+        print(f"{root}: all {len(runs):,} runs are finished already; nothing to do")
+        return DONE
+    for run in missing:
+        if run.directory.lock_file.exists():
+            with run.directory.owned(wait=ORPHAN_SECONDS):  # another live owner is an error now, not in the middle
+                pass
+    with standing_bar(str(root)) as show:
+        completed = engine(runs, show)
+    failed = [run for run in missing if run.directory.error_file.exists() and not run.finished]
+    left = [run for run in missing if not run.finished and run not in failed]
+    for run in failed:
+        print(f"FAILED {run.path}: {run.directory.error}", file=sys.stderr)
+    if not completed or (left and not failed):
+        print(f"stopped with {len(left):,} of {len(runs):,} runs unfinished; go on with: bipars resume {root}")
+        return STOPPED
+    for run in left:
+        print(f"NOT RUN {run.path}: the run whose weights it reuses failed", file=sys.stderr)
+    if failed:
+        print(f"{len(failed):,} of {len(runs):,} runs failed; try them again with: bipars resume {root}")
+    return FAILED if failed else DONE
+
+
+def show_results(runs: Sequence[PlannedRun], root: Path) -> None:
+    cells = summarise_runs([run.directory for run in runs], root)
+    if cells:
+        print(table(cells))
+        print()
+        print(verdict_text(collect(root)))

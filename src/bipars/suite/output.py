@@ -1,0 +1,103 @@
+"""What a suite leaves beside its runs: tables, the paper next to us, and the panels as pictures."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from bipars.report.curves import plot_curves
+from bipars.report.summary import summarise_runs, table, to_csv
+from bipars.runs.directory import RunDirectory
+from bipars.runs.files import write_atomically, write_json
+from bipars.suite.manifest import Manifest
+from bipars.suite.panels import HeatMap, Panel
+from bipars.suite.paper import as_markdown, findings
+
+
+def write_results(manifest: Manifest, root: Path) -> None:
+    """The table as Markdown, every seed as CSV, the panels, and the paper's statements beside our figures."""
+    cells: dict[str, list[RunDirectory]] = {}
+    for run in manifest.runs(root):
+        if run.finished:
+            cells.setdefault(run.program, []).append(run.directory)
+    if not cells:
+        return
+    summaries = summarise_runs([run for runs in cells.values() for run in runs], root)
+    write_atomically(root / "results.md", (table(summaries) + "\n").encode())
+    write_atomically(root / "results.csv", to_csv(summaries).encode())
+    written = ["results.md", "results.csv", *write_paper(manifest, root)]
+    (root / "figures").mkdir(exist_ok=True)
+    for panel in manifest.suite.panels or _panels_by_term(list(cells)):
+        _draw(panel, cells, root / "figures")
+    print(f"written: {', '.join(str(root / name) for name in [*written, 'figures'])}")
+
+
+def write_paper(manifest: Manifest, root: Path) -> list[str]:
+    """paper.json for programs and paper.md for people, where the suite knows what the paper says."""
+    found = findings(manifest, root)
+    if not found:
+        return []
+    write_json(root / "paper.json", [asdict(finding) for finding in found])
+    titles = {panel.name: panel.title for panel in manifest.suite.panels}
+    write_atomically(root / "paper.md", as_markdown(found, titles).encode())
+    return ["paper.json", "paper.md"]
+
+
+def _panels_by_term(names: Sequence[str]) -> list[Panel]:
+    """Without panels of its own, a suite shows one per environment and term."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        env, term, _ = name.split("/")
+        groups.setdefault((env, term), []).append(name)
+    return [Panel(f"{env}-{term}", f"{env}, {term}", tuple(cells)) for (env, term), cells in groups.items()]
+
+
+def _draw(panel: Panel, cells: dict[str, list[RunDirectory]], figures: Path) -> None:
+    names = [name for name in panel.cells if name in cells]
+    if names:
+        plot_curves(
+            {label: cells[name] for label, name in _labels(names).items()}, panel.title, figures / f"{panel.name}.png"
+        )
+    if panel.heat_map is not None and panel.heat_map.cell in cells:
+        draw_heat_map(panel.heat_map, cells[panel.heat_map.cell], panel.title, figures / panel.name)
+
+
+def _labels(names: Sequence[str]) -> dict[str, str]:
+    """The method's part of the name, with the term's where that is not enough."""
+    last = [name.rpartition("/")[2] for name in names]
+    return {
+        label if last.count(label) == 1 else name.partition("/")[2]: name
+        for label, name in zip(last, names, strict=True)
+    }
+
+
+def draw_heat_map(asked: HeatMap, runs: Sequence[RunDirectory], title: str, path: Path) -> None:
+    """The weight over a grid of states, of the seed that balances best: as PNG, and its numbers as CSV."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from bipars.agent import BiPaRS
+
+    best = max(runs, key=lambda run: run.result["evaluation_length"])
+    agent = BiPaRS.load(best.path)
+    x, y = np.linspace(*asked.x_range, asked.points), np.linspace(*asked.y_range, asked.points)
+    states = np.tile(np.array(asked.state, np.float32), (asked.points**2, 1))
+    states[:, asked.x], states[:, asked.y] = np.tile(x, asked.points), np.repeat(y, asked.points)
+    actions, _ = agent.predict(states, deterministic=True)
+    weights = np.asarray(agent.weights(states, actions))[:, 0]
+    with open(path.with_suffix(".csv"), "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([f"state_{asked.x}", f"state_{asked.y}", "weight"])
+        writer.writerows(np.column_stack([states[:, asked.x], states[:, asked.y], weights]).round(5).tolist())
+    weights = weights.reshape(asked.points, asked.points)
+    figure, axes = plt.subplots(figsize=(6, 4.6), layout="constrained")
+    limit = float(np.abs(weights).max())
+    mesh = axes.pcolormesh(x, y, weights, cmap="PuOr", vmin=-limit, vmax=limit, shading="nearest")
+    figure.colorbar(mesh, label="weight z")
+    axes.set(title=f"{title} (seed {best.config.seed})", xlabel=f"state[{asked.x}]", ylabel=f"state[{asked.y}]")
+    figure.savefig(path.with_suffix(".png"), dpi=130)
+    plt.close(figure)

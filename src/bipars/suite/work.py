@@ -1,0 +1,159 @@
+"""What is left to do, and what came of the rest: the part that is the same wherever runs are executed."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bipars.config import Config
+from bipars.runs.directory import RunDirectory
+from bipars.runs.files import write_json
+from bipars.runs.metrics import read_last_row
+
+MAX_DEATHS = 3
+"""How often a process may die on one run, without a new checkpoint in between, before the run counts as failed."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run to be made: where, and with which settings. Its directory exists once somebody works on it."""
+
+    path: Path
+    config: Config
+    program: str
+    """The same for runs that share a compiled program: they differ in the seed alone."""
+
+    @property
+    def directory(self) -> RunDirectory:
+        return RunDirectory(self.path)
+
+    @property
+    def finished(self) -> bool:
+        return self.directory.finished
+
+    @property
+    def ready(self) -> bool:
+        """Whether the weights it reuses, if any, are there."""
+        return self.config.weights_from is None or RunDirectory(self.config.weights_from).finished
+
+    def prepare(self) -> RunDirectory:
+        """Its directory, made now if it is new, and without the error of an earlier try."""
+        run = RunDirectory.create(self.path, self.config)
+        run.error_file.unlink(missing_ok=True)
+        return run
+
+
+def existing(runs: Iterable[RunDirectory]) -> list[PlannedRun]:
+    """Runs on disk, as they were planned."""
+    return [PlannedRun(run.path, config, config.program_text()) for run in runs for config in [run.config]]
+
+
+class Running(NamedTuple):
+    """A run that is under way."""
+
+    run: PlannedRun
+    row: dict[str, Any]
+    """Its newest row of metrics."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a set of runs stands."""
+
+    done: int
+    failed: int
+    total: int
+    steps: int
+    """Environment steps of finished runs and of those under way."""
+    total_steps: int
+    running: tuple[Running, ...]
+
+
+def shares(runs: Sequence[PlannedRun], workers: int) -> list[list[PlannedRun]]:
+    """Runs that differ in the seed alone, which share a compiled program, split evenly between the workers."""
+    groups: dict[str, list[PlannedRun]] = {}
+    for run in sorted(runs, key=lambda run: run.config.weights_from is not None):
+        groups.setdefault(run.program, []).append(run)
+    split = []
+    for group in groups.values():
+        size = math.ceil(len(group) / workers)
+        split += [group[i : i + size] for i in range(0, len(group), size)]
+    return split
+
+
+class Work:
+    """Hands out shares of runs and keeps the books."""
+
+    def __init__(self, runs: Sequence[PlannedRun], workers: int) -> None:
+        """With no more than one run per share where `workers` is at least the number of runs."""
+        missing = [run for run in runs if not run.finished]
+        self.waiting = shares(missing, workers)
+        self.active: list[list[PlannedRun]] = []
+        self.failed: list[PlannedRun] = []
+        self.blocked: list[PlannedRun] = []
+        """Not run, since the run whose weights they reuse failed."""
+        self.total, self.done = len(runs), len(runs) - len(missing)
+        self.total_steps = sum(run.config.total_steps for run in runs)
+        self.steps = self.total_steps - sum(run.config.total_steps for run in missing)
+        self._deaths: dict[Path, tuple[int, str]] = {}
+
+    def take(self) -> list[PlannedRun] | None:
+        """The next share that can start, with its directories made."""
+        for i, share in enumerate(self.waiting):
+            if all(run.ready for run in share):
+                del self.waiting[i]
+                for run in share:
+                    run.prepare()
+                self.active.append(share)
+                return share
+        if not self.active:
+            self.blocked += [run for share in self.waiting for run in share]
+            self.waiting = []
+        return None
+
+    def give_back(self, share: list[PlannedRun], death: str = "") -> None:
+        """A share is left, all of it done or not. `death` says how its process died, if it did."""
+        self.active.remove(share)
+        left = []
+        for run in share:
+            directory = run.directory
+            if directory.finished:
+                self.done += 1
+                self.steps += run.config.total_steps
+            elif directory.error_file.exists():
+                self.failed.append(run)
+            else:
+                left.append(run)
+        if death and left and self._died_too_often(left[0], death):
+            self.failed.append(left.pop(0))
+        if left:
+            self.waiting.insert(0, left)
+
+    def _died_too_often(self, run: PlannedRun, death: str) -> bool:
+        newest = max((path.name for path in run.directory.checkpoints.glob("*.json")), default="")
+        deaths, then = self._deaths.get(run.path, (0, ""))
+        deaths = deaths + 1 if newest == then else 1
+        self._deaths[run.path] = deaths, newest
+        if deaths < MAX_DEATHS:
+            return False
+        message = f"its process died {deaths} times without a new checkpoint in between: {death}"
+        write_json(run.directory.error_file, {"error": message, "traceback": ""})
+        return True
+
+    def standing(self) -> Standing:
+        done, failed, steps, running = self.done, len(self.failed), self.steps, []
+        for share in self.active:
+            for run in share:
+                directory = run.directory
+                if directory.finished:
+                    done += 1
+                    steps += run.config.total_steps
+                elif directory.error_file.exists():
+                    failed += 1
+                else:
+                    row = read_last_row(directory.metrics_file) or {}
+                    running.append(Running(run, row))
+                    steps += row.get("step", 0)
+                    break  # the others of the share wait for it
+        return Standing(done, failed, self.total, steps, self.total_steps, tuple(running))
