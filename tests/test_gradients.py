@@ -181,9 +181,8 @@ def test_em_is_the_derivative_through_the_policys_input(continuous, form):
         beyond = jnp.where(a > 0, ratio > 1 + CLIP, ratio < 1 - CLIP)
         return jnp.sum(jnp.where(beyond, 0.0, ratio * a)) / a.size
 
-    found, _ = ExplicitMapping(CLIP).update(
-        (), LowerStep(problem.policy, samples), problem.policy, problem.weights, samples
-    )
+    before = jax.tree.map(lambda x: 0.5 * x, problem.policy)
+    found, _ = ExplicitMapping(CLIP).update((), LowerStep(before, samples), problem.policy, problem.weights, samples)
     assert_same(found, jax.grad(true_return)(problem.weights))
     assert HyperPolicy(problem.policy, problem.weights).mode(samples.obs).shape[0] == 36
 
@@ -326,6 +325,53 @@ def test_sampling_by_round_puts_the_new_policys_samples_against_the_whole_old_ba
     assert_same(found, jax.tree.map(lambda x: -0.1 * x, jax.jit(jax.grad(step_along_v))(before.weights)), 1e-6)
 
 
+@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
+def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(env):
+    """One update with one gradient step, everything normalised: the loop's own gradient of phi, found again by hand."""
+    settings = PPOConfig(
+        update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, gradient_steps=1, batch_size=32,
+        normalise_observations=True, normalise_returns=True,
+    )  # fmt: skip
+    upper = UpperConfig(horizon="gamma-lambda", through_normaliser=True)
+    config = complete(
+        Config(env=env, terms=("harmful", "beneficial"), ppo=settings, weights=WeightConfig(hidden=(3, 2)), upper=upper)
+    )
+    loop, key = build(config).algorithm, jax.random.key(3)
+    first, _ = jax.jit(loop.iterate)(loop.init(jnp.uint32(0)), jnp.uint32(0))  # so that the statistics are not trivial
+    _, batch = jax.jit(lambda s: loop.world.run(loop.acting(s), s.env, jax.random.key(5)))(first)
+    before = first._replace(env=None, batch=None, weights_optimiser=loop.weights_adam.init(first.weights))
+    after, _, _ = loop.improve(before, batch, key)
+    (found,) = [part.mu for part in jax.tree.leaves(after.weights_optimiser, is_leaf=_is_adam) if _is_adam(part)]
+
+    lower_draw, upper_draw = jax.random.randint(key, (1, 2, 32), 0, 312)[0]
+    moments = before.scales.observations
+    seen = lambda x: jnp.clip((x - moments.mean) / jnp.sqrt(moments.var + 1e-8), -10, 10)  # noqa: E731
+    obs, next_obs = seen(batch.obs), seen(batch.next_obs)
+
+    def advantages(reward, critic, unit):
+        values = critic(obs)[..., 0], critic(next_obs)[..., 0]
+        advantage = gae(reward / unit, *values, batch.terminated, batch.done, 0.97, 0.9)[0].reshape(-1)
+        return (advantage - advantage.mean()) / advantage.std()
+
+    def modified(weights):
+        reward = batch.reward + jnp.sum(weights(obs, batch.action) * batch.terms, axis=-1)
+        return advantages(reward, before.learner.critics[0], after.scales.returns[0].std)
+
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (obs, batch.action, batch.log_prob))
+
+    def mean_of(policy, draw, advantage):
+        s, a, log_prob = jax.tree.map(lambda x: x[draw], flat)
+        ratio, clip = jnp.exp(policy.log_prob(s, a) - log_prob), config.ppo.clip
+        return jnp.mean(jnp.minimum(ratio * advantage[draw], jnp.clip(ratio, 1 - clip, 1 + clip) * advantage[draw]))
+
+    true = advantages(batch.reward, before.learner.critics[1], after.scales.returns[1].std)
+    v = jax.grad(mean_of)(after.learner.policy, upper_draw, true)
+    gradient = lambda weights: jax.grad(mean_of)(before.learner.policy, lower_draw, modified(weights))  # noqa: E731
+    expected = jax.jit(jax.grad(lambda weights: ravel(v) @ ravel(gradient(weights))))(before.weights)
+    assert not np.array_equal(ravel(before.learner.policy), ravel(after.learner.policy))
+    assert_same(found, jax.tree.map(lambda x: -0.1 * x, expected), 1e-5)
+
+
 def _is_adam(part):
     return hasattr(part, "mu")
 
@@ -348,19 +394,20 @@ def test_noise_penalty_climbs_the_alignment_with_the_direction_of_the_step(penal
     problem = make_problem(True, 2, "state-action")
     samples = problem.samples()
     step = LowerStep(problem.policy, samples)
-    v = jax.grad(surrogate)(problem.policy, samples, samples.true_advantage, CLIP)
+    after = jax.tree.map(lambda x: 0.9 * x, problem.policy)
+    v = jax.grad(surrogate)(after, samples, samples.true_advantage, CLIP)
 
     def alignment(weights):
         g = ravel(jax.grad(surrogate)(problem.policy, samples, problem.modified_advantage(weights), CLIP))
         return ravel(v) @ g / jnp.linalg.norm(g) ** penalty
 
     length = jnp.linalg.norm(ravel(jax.grad(surrogate)(problem.policy, samples, samples.modified_advantage, CLIP)))
-    found, _ = MetaGradient(CLIP, penalty).update((), step, problem.policy, problem.weights, samples)
+    found, _ = MetaGradient(CLIP, penalty).update((), step, after, problem.weights, samples)
     expected = jax.tree.map(lambda x: x * length**penalty, jax.grad(alignment)(problem.weights))
     assert_same(found, expected)
     estimator = IncrementalMetaGradient(CLIP, ALPHA, "none", penalty)
     imgl, _ = estimator.update(
-        estimator.init(problem.policy, problem.weights, samples), step, problem.policy, problem.weights, samples
+        estimator.init(problem.policy, problem.weights, samples), step, after, problem.weights, samples
     )
     assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, expected))
 

@@ -150,6 +150,8 @@ METHODS: dict[str, Method] = {
 TERM_LEARNING_RATES = {"beneficial": 1e-5}
 """Step size of phi where the paper gives one for the term's experiment; 5e-4 everywhere else."""
 DEFAULT_LEARNING_RATE = 5e-4
+MOST_STEPS_IN_ONE = 50
+"""Sampling mode `round`: by how much its default step of phi is larger, at most."""
 
 
 def find_method(name: str) -> Method:
@@ -199,7 +201,8 @@ def resolve(config: Config, env: HasSpaces) -> Config:
     initial = weights.initial if method.initial_weight is None else method.initial_weight
     rate = method.learning_rate or preset_learning_rate(config.terms)
     if config.upper.sampling == "round":
-        rate *= config.ppo.gradient_steps  # one step of phi per round has to go as far as one after each of theta's
+        # One step of phi per round has to go as far as one after each of theta's, within reason.
+        rate *= min(config.ppo.gradient_steps, MOST_STEPS_IN_ONE)
     rate = weights.learning_rate or rate
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
     if method.simplex or weights.simplex:
