@@ -140,12 +140,14 @@ def _verdict(v: Verdict) -> dict[str, Any]:
     return {
         "term": short_name(v.term),
         "word": v.word,
-        "headline": v.headline.removeprefix(f"{v.word}: "),
+        "headline": v.headline,
         "method": v.cell.title,
         "sentences": v.sentences,
         "advice": v.advice,
         "missing": " and none ".join(missing[name] for name in v.missing),
         "weight": f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})",
+        "overview": [_split(f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})")]
+        + [_split(row["short"]) for row in _rivals(v.returns)],
         "states": f"{w.p10:+.2f} to {w.p90:+.2f}",
         "direction": DIRECTIONS[w.use],
         "share": "not recorded" if w.share is None else f"{100 * w.share:.0f} %",
@@ -154,6 +156,12 @@ def _verdict(v: Verdict) -> dict[str, Any]:
         "probabilities": _probabilities(v),
         "notes": v.notes,
     }
+
+
+def _split(figure: str) -> tuple[str, str]:
+    """A figure, and its interval."""
+    value, _, interval = figure.partition(" (")
+    return value, interval.removesuffix(")")
 
 
 def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:

@@ -47,7 +47,9 @@ def _row(v: Verdict) -> list[str]:
 
 
 def _sentences(v: Verdict) -> str:
-    text = " ".join([f"{short_name(v.term)}: {v.headline}.", *v.sentences, v.advice, *(f"({n}.)" for n in v.notes)])
+    text = " ".join(
+        [f"{short_name(v.term)}: {v.word}, {v.headline}.", *v.sentences, v.advice, *(f"({n}.)" for n in v.notes)]
+    )
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 

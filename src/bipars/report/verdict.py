@@ -36,7 +36,12 @@ class Estimate:
 
     def text(self, digits: int | None = None) -> str:
         digits = digits_for(self.low, self.high, self.value) if digits is None else digits
-        return f"{self.value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+        return f"{shown(self.value, digits)} ({shown(self.low, digits)} to {shown(self.high, digits)})"
+
+
+def shown(value: float, digits: int) -> str:
+    """Without a minus before zero."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def digits_for(*values: float) -> int:
@@ -251,23 +256,31 @@ class _Words:
     comparisons: dict[str, Comparison]
 
     def headline(self, word: Word) -> str:
-        plain = self.comparisons.get("plain")
-        better = plain is not None and (plain.outcome == "better" or plain.faster)
-        mixed = self.weights.use == "mixed"
+        """The answer in one line."""
+        plain, use = self.comparisons.get("plain"), self.weights.use
+        it = "it" if self.terms == 1 else "these terms"
         match word:
+            case "helps" if use == "mixed":
+                return "helpful in some states, reversed in others"
             case "helps":
-                return "helps: used in some states, reversed in others" if mixed else "helps"
+                return "helpful as written"
+            case "reversed" if not plain:
+                return "the learned weights turn it round"
+            case "reversed" if plain and (plain.outcome == "better" or plain.faster):
+                return "harmful as written, helpful once reversed"
             case "reversed":
-                return "helps once it is reversed" if better else "reversed"
+                return "turned round, but without a clear gain"
             case "hurts":
-                return "hurts: better without it" if self.terms == 1 else "hurts: better without these terms"
+                return f"the agent does better without {it}"
             case "ignored":
-                return "ignored: it can go"
-        if mixed:
-            return "no gain shown; depends on the state: used here, reversed there"
-        if self.weights.use == "unsure":
-            return "undecided: the seeds do not agree"
-        return "used, but no gain shown" if plain else "used; whether that helps is not known"
+                return "the learned weights switch it off"
+        if use == "unsure":
+            return "the seeds do not agree"
+        if use == "mixed":
+            return f"used in some states, reversed in others{', but without a clear gain' if plain else ''}"
+        return (
+            "used as written, but without a clear gain" if plain else "used as written; whether that helps is not known"
+        )
 
     def sentences(self) -> list[str]:
         return [self._what_was_learned(), *self._what_came_of_it(), *self._as_written()]
@@ -330,7 +343,7 @@ class _Words:
         length = self.lengths.get(name)
         digits = digits_for(value.value, *(v.value for v in self.returns.values()))
         steps = f" ({length.value:.0f} steps per episode)" if length is not None else ""
-        return f"{value.value:.{digits}f}{steps}"
+        return f"{shown(value.value, digits)}{steps}"
 
     def advice(self, word: Word) -> str:
         plain = self.comparisons.get("plain")
