@@ -17,9 +17,12 @@ from bipars.report.compare import comparison_config, missing_runs
 from bipars.report.inside import explained
 from bipars.report.page import embedded_json
 from bipars.report.panels import collect
+from bipars.report.paper import paper_beside
 from bipars.report.tables import csv_text
 from bipars.report.text import verdict_text
 from bipars.report.verdict import judge, judge_use, verdicts
+from bipars.suite.manifest import record
+from bipars.suite.plan import load_suite
 from fake_runs import ROUNDS, fake_cell
 
 GOOD, MIDDLE, BAD = [-0.02, 0.0, -0.01, 0.0], [-0.5, -0.45, -0.55, -0.4], [-1.0, -0.99, -1.0, -0.98]
@@ -282,3 +285,67 @@ def test_the_input_that_decides_the_weight_is_ranked_first():
     assert share > 0.8
     assert all(other < 0.05 for _, other in rest)
     assert explained(inputs, np.ones(512)) == []
+
+
+# Suites
+
+FIGURE = """
+title = "figure"
+seeds = "0-2"
+steps = 240_000
+[[grid]]
+env = ["cartpole"]
+method = ["ppo"]
+[[grid]]
+env = ["cartpole"]
+term = ["harmful"]
+method = ["ns", "mgl"]
+[[panel]]
+name = "a"
+title = "Panel"
+cells = ["cartpole/*"]
+[[panel.paper]]
+says = "MGL ends above PPO's line."
+of = ["cartpole/harmful/mgl"]
+above = "cartpole/none/ppo"
+"""
+ENDS = {"ppo": MIDDLE, "ns": BAD, "mgl": GOOD}
+
+
+def fill(runs):
+    """Made-up figures for the runs that a suite planned."""
+    for place in {run.path.parent for run in runs}:
+        cell = [run for run in runs if run.path.parent == place]
+        config = cell[0].config
+        weight = {"ppo": 0.0, "ns": 1.0, "mgl": -3.0}[config.method]
+        fake_cell(place, config.method, ENDS[config.method][: len(cell)], weight, terms=config.terms, config=config)
+
+
+def test_the_papers_statements_stand_beside_our_figures(tmp_path):
+    (tmp_path / "my.toml").write_text(FIGURE)
+    root = tmp_path / "out"
+    runs = record(root, load_suite(str(tmp_path / "my.toml")), ["my"]).runs(root)
+    fill([run for run in runs if run.config.method != "ns"])
+    collection = collect(root)
+    assert "3 runs of the suite have not begun; go on with: bipars resume" in verdict_text(collection)
+    (section,) = paper_beside(collection)
+    assert section["panel"] == 0
+    assert section["rows"][0]["says"] == "MGL ends above PPO's line."
+    assert section["rows"][0]["verdict"] == "yes"
+    page = write_report(collection).read_text()
+    assert "MGL ends above PPO&#39;s line." in page
+    (root / "suite.json").write_text("{")
+    assert paper_beside(collection) == []
+
+
+def test_the_demo_ends_with_a_verdict_and_a_report(tmp_path, monkeypatch, capsys):
+    def train(runs, workers, report):
+        fill(runs)
+        return True
+
+    monkeypatch.setattr("bipars.demo.run_locally", train)
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    text = capsys.readouterr().out
+    assert "harmful: reversed, harmful as written, helpful once reversed." in text
+    assert f"Report: {tmp_path / 'demo' / 'report.html'}" in text
+    assert (tmp_path / "demo" / "report.html").exists()

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from bipars.report.panels import Collection, Panel
+from bipars.report.paper import paper_beside
 from bipars.report.record import record
 from bipars.report.summary import short_name
 from bipars.report.text import compare_command, no_verdict, standing
@@ -117,7 +118,7 @@ def _view(collection: Collection) -> dict[str, Any]:
         "ignored_share": f"{100 * IGNORED_SHARE:.0f}",
         "fewest_seeds": FEWEST_SEEDS,
         "same_within": f"{100 * SAME_WITHIN:.0f}",
-        "paper": [],
+        "paper": paper_beside(collection),
         "record": record(collection),
         "footer": "Every figure of this page is also a picture and a table in the folder `report` beside it.",
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bipars.report.panels import Collection, Panel
+from bipars.report.paper import not_begun
 from bipars.report.summary import short_name
 from bipars.report.tables import text_table
 from bipars.report.verdict import Verdict, verdicts
@@ -83,4 +84,8 @@ def standing(collection: Collection) -> Iterable[str]:
             least = min(record.progress for record in some)
             more = f"; go on with: bipars resume {shlex.quote(str(collection.root))}" if status == "stopped" else ""
             yield f"{len(some)} of {len(records)} runs {words}, the last at {least:.0%}{more}"
+    waiting = not_begun(collection)
+    if waiting:
+        command = f"bipars resume {shlex.quote(str(collection.root))}"
+        yield f"{waiting} runs of the suite have not begun; go on with: {command}"
     yield from collection.unreadable
