@@ -11,6 +11,7 @@ import tyro
 
 from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
+from bipars.monks.config import MonksConfig
 from bipars.report.commands import Render, Report, Watch
 from bipars.suite.commands import Resume, SuiteCommand, count_workers, with_run
 
@@ -184,6 +185,35 @@ class Bench:
         return run_bench(self.updates or usual)
 
 
+@dataclass(frozen=True)
+class Monks:
+    """Let independent learners play monks and gruel, the paper's game of M + 1 agents."""
+
+    monks: int = 2
+    """Number of monks."""
+    gruel: float = 1.0
+    """How much there is to share."""
+    seed: int = 0
+    """Seed of everything random."""
+    learn: MonksConfig = field(default_factory=MonksConfig)
+
+    def run(self) -> int:
+        import numpy as np
+
+        from bipars.monks.learn import Monastery
+        from bipars.monks.report import describe
+        from bipars.monks.rules import Game
+
+        game = Game(self.monks, self.gruel)
+        self.learn.check()
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"--seed is {self.seed}; expected a whole number in [0, 2^32)")
+        print(f"{self.monks} monks and the system play {self.learn.rounds} rounds of {self.learn.games} games ...")
+        _, rounds = Monastery(game, self.learn).learn(np.uint32(self.seed))
+        print(describe(game, self.learn, rounds))
+        return 0
+
+
 Command = (
     Annotated[Train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
@@ -191,6 +221,7 @@ Command = (
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Monks, tyro.conf.subcommand("monks")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Render, tyro.conf.subcommand("render")]

@@ -1,0 +1,34 @@
+"""Settings of the learners that play monks and gruel."""
+
+from dataclasses import dataclass
+
+from bipars.config import Settings, require, require_hidden, require_positive
+
+
+@dataclass(frozen=True)
+class MonksConfig(Settings):
+    """How the learners learn."""
+
+    rounds: int = 300
+    """Rounds of play, each followed by learning."""
+    games: int = 512
+    """Games per round, played side by side."""
+    portions: int = 11
+    """Shares of what is left among which a monk chooses, evenly from nothing to all."""
+    hidden: tuple[int, ...] = (16,)
+    """Hidden layers of every policy (tanh)."""
+    gradient_steps: int = 5
+    """Steps of every policy per round, each on all games."""
+    learning_rate: float = 1e-2
+    """Adam's step size."""
+    clip: float = 0.2
+    """How far the probability ratio may leave 1."""
+    entropy: float = 0.2
+    """What an even choice is worth: players go on trying what they do not believe in."""
+
+    def check(self) -> None:
+        self._check_types("")
+        require_positive("monks", self, "rounds", "games", "gradient_steps", "learning_rate", "clip")
+        require_hidden("hidden", self.hidden)
+        require(self.portions >= 2, "portions", self.portions, "at least 2: nothing and all")
+        require(self.entropy >= 0, "entropy", self.entropy, "a number of at least 0")

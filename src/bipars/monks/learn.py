@@ -1,0 +1,145 @@
+"""M + 1 independent PPO learners that play monks and gruel against each other, each for its own reward.
+
+A learner has one small policy per step of the game, which sees what part of the gruel is left. All games of a round are
+played side by side, and all policies are stacked on leading axes: the whole training is one compiled function.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bipars.lower.policies import CategoricalPolicy
+from bipars.lower.ppo import Samples, adam, surrogate
+from bipars.monks.config import MonksConfig
+from bipars.monks.rules import Game
+from bipars.networks import glorot, make_mlp, uniform
+from bipars.train import ascend
+
+
+class Players(NamedTuple):
+    """Policies, stacked: the system's by step, the monks' by monk and step."""
+
+    system: CategoricalPolicy
+    monks: CategoricalPolicy
+
+
+class Play(NamedTuple):
+    """Games side by side, by step."""
+
+    left: Float[Array, "step game"]
+    """Before the step."""
+    assigner: Int[Array, "step game"]
+    portion: Int[Array, "step game"]
+    """What the assigner chose."""
+    amount: Float[Array, "step game"]
+
+
+class Round(NamedTuple):
+    """What a round of play came to, means over its games."""
+
+    system_return: Float[Array, ""]
+    bowls: Float[Array, " monk"]
+    assigners: Float[Array, "step monk"]
+    """How often each monk was named at each step."""
+
+
+@dataclass(frozen=True)
+class Monastery:
+    game: Game
+    config: MonksConfig
+
+    def init(self, key: PRNGKeyArray) -> Players:
+        monks = self.game.num_monks
+
+        def policy(outputs: int, key: PRNGKeyArray) -> CategoricalPolicy:
+            sizes = (1, *self.config.hidden, outputs)
+            return CategoricalPolicy(make_mlp(key, sizes, "tanh", glorot, uniform(1e-3)))
+
+        system_key, monk_key = jax.random.split(key)
+        system = jax.vmap(functools.partial(policy, monks))(jax.random.split(system_key, monks))
+        each = functools.partial(policy, self.config.portions)
+        return Players(system, jax.vmap(jax.vmap(each))(jax.random.split(monk_key, (monks, monks))))
+
+    def play(self, players: Players, key: PRNGKeyArray) -> Play:
+        game, config = self.game, self.config
+        shares = jnp.linspace(0.0, 1.0, config.portions)
+        left, steps = jnp.full(config.games, game.gruel, jnp.float32), []
+        for step, step_key in enumerate(jax.random.split(key, game.num_monks)):
+            system_key, monk_key = jax.random.split(step_key)
+            obs = left[:, None] / game.gruel
+            system = jax.tree.map(lambda x: x[step], players.system)  # noqa: B023
+            assigner = system.sample(obs, system.draw_noise(system_key, (config.games,)))
+            monks = jax.tree.map(lambda x: x[:, step], players.monks)  # noqa: B023
+            noise = jax.random.gumbel(monk_key, (config.games, config.portions))
+            choices = jax.vmap(lambda monk: monk.sample(obs, noise))(monks)  # noqa: B023
+            portion = choices[assigner, jnp.arange(config.games)]
+            amount = game.amount(left, shares[portion])
+            steps.append(Play(left, assigner, portion, amount))
+            left = left - amount
+        return jax.tree.map(lambda *x: jnp.stack(x), *steps)
+
+    def returns(self, play: Play) -> tuple[Float[Array, "step game"], Float[Array, "monk step game"]]:
+        """What the system, and every monk, gets from each step on."""
+        later = jnp.cumsum(self.game.system_reward(play.amount)[::-1], axis=0)[::-1]
+        rewards = jnp.stack([self.game.monk_rewards(step, play.amount[step]) for step in range(self.game.num_monks)])
+        own = jnp.cumsum(rewards[::-1], axis=0)[::-1]
+        return later, jnp.moveaxis(own, -1, 0)
+
+    def improve(self, policy: CategoricalPolicy, optimiser: Any, samples: Samples, acted: Bool[Array, " game"]) -> Any:
+        """PPO steps of one policy on the games in which it acted."""
+        count = jnp.maximum(acted.sum(), 1)
+        gain = samples.modified_advantage
+        mean = jnp.sum(gain * acted) / count
+        deviation = jnp.sqrt(jnp.sum(acted * (gain - mean) ** 2) / count)
+        advantage = jnp.where(acted, (gain - mean) / (deviation + 1e-8), 0.0)
+        samples = samples._replace(log_prob=policy.log_prob(samples.obs, samples.action))
+
+        def objective(policy: CategoricalPolicy) -> Float[Array, ""]:
+            log_probs = jax.nn.log_softmax(policy.net(samples.obs))
+            entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
+            bonus = self.config.entropy * jnp.mean(entropy * acted)
+            return surrogate(policy, samples, advantage, self.config.clip) + bonus
+
+        def step(state: Any, _: None) -> tuple[Any, None]:
+            policy, optimiser = state
+            return ascend(policy, optimiser, self.adam, jax.grad(objective)(policy)), None
+
+        return jax.lax.scan(step, (policy, optimiser), length=self.config.gradient_steps)[0]
+
+    @property
+    def adam(self) -> optax.GradientTransformation:
+        return adam(self.config.learning_rate, None)
+
+    def round(self, state: tuple[Players, Any], key: PRNGKeyArray) -> tuple[tuple[Players, Any], Round]:
+        """Everybody plays, then everybody learns."""
+        players, (system_optimiser, monk_optimiser) = state
+        play = self.play(players, key)
+        later, own = self.returns(play)
+        obs = play.left[..., None] / self.game.gruel
+        everyone = jnp.ones(play.amount.shape, bool)
+        system, system_optimiser = jax.vmap(self.improve)(
+            players.system, system_optimiser, Samples(obs, play.assigner, later, later), everyone
+        )
+        acted = play.assigner == jnp.arange(self.game.num_monks)[:, None, None]
+        shown, portion = (jnp.broadcast_to(x, (self.game.num_monks, *x.shape)) for x in (obs, play.portion))
+        monks, monk_optimiser = jax.vmap(jax.vmap(self.improve))(
+            players.monks, monk_optimiser, Samples(shown, portion, own, own), acted
+        )
+        result = Round(later[0].mean(), play.amount.mean(axis=1), acted.mean(axis=2).T)
+        return (Players(system, monks), (system_optimiser, monk_optimiser)), result
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def learn(self, seed: Int[Array, ""]) -> tuple[Players, Round]:
+        """The players after all rounds, and what every round came to."""
+        init_key, play_key = jax.random.split(jax.random.key(seed))
+        players = self.init(init_key)
+        optimisers = jax.vmap(self.adam.init)(players.system), jax.vmap(jax.vmap(self.adam.init))(players.monks)
+        (players, _), rounds = jax.lax.scan(
+            self.round, (players, optimisers), jax.random.split(play_key, self.config.rounds)
+        )
+        return players, rounds

@@ -1,0 +1,30 @@
+"""What the players of monks and gruel learned, as a table beside the exact solution."""
+
+import numpy as np
+
+from bipars.monks.config import MonksConfig
+from bipars.monks.learn import Round
+from bipars.monks.rules import Game
+from bipars.monks.solve import MOST, solve
+
+LAST = 20
+"""Rounds at the end that are averaged."""
+
+
+def describe(game: Game, config: MonksConfig, rounds: Round) -> str:
+    """Markdown: per step, whom the system names and what the monk whose turn it is gets."""
+    assigners, bowls = (np.asarray(x)[-LAST:].mean(axis=0) for x in (rounds.assigners, rounds.bowls))
+    lines = ["| step | the system names | monk gets | fair |", "| --- | --- | --- | --- |"]
+    for step, named in enumerate(assigners):
+        often = [f"monk {i + 1} ({named[i]:.0%})" for i in np.argsort(-named) if named[i] >= 0.05]
+        lines.append(f"| {step + 1} | {', '.join(often)} | {bowls[step]:.3g} | {game.fair:.3g} |")
+    returns = np.asarray(rounds.system_return)
+    lines.append(
+        f"\nsystem's return: {returns[0]:.3g} at first, {returns[-LAST:].mean():.3g} in the last {LAST} rounds"
+    )
+    if game.num_monks <= MOST:
+        plan = solve(game, config.portions)
+        shares = ", ".join(f"{bowl:.3g}" for bowl in plan.bowls)
+        first = " or ".join(f"monk {monk + 1}" for monk in plan.assigners)
+        lines.append(f"solved exactly:  {plan.value:.3g}; {first} is named first, and the bowls are {shares}")
+    return "\n".join(lines)

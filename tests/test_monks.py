@@ -1,0 +1,140 @@
+"""Monks and gruel: the rules by hand, PettingZoo's own test, the exact solution, and learners that find it."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+from pettingzoo.test import api_test
+
+from bipars.cli import main
+from bipars.envs.monks import SYSTEM, MonksAndGruel
+from bipars.errors import UsageError
+from bipars.monks.config import MonksConfig
+from bipars.monks.learn import Monastery
+from bipars.monks.play import play_games
+from bipars.monks.rules import Game
+from bipars.monks.solve import solve
+
+
+@pytest.mark.parametrize("num_monks", [1, 2, 5])
+def test_pettingzoos_own_test(num_monks, capsys):
+    api_test(MonksAndGruel(num_monks, 3.0), num_cycles=50)
+    assert "Passed" in capsys.readouterr().out
+
+
+def give(env, assigner, share):
+    env.step(assigner)
+    assert env.agent_selection == f"monk_{assigner + 1}"
+    env.step(np.array([share], np.float32))
+    return dict(env.rewards)
+
+
+def test_a_game_by_hand():
+    env = MonksAndGruel(3, 6.0, render_mode="ansi")
+    env.reset(seed=0)
+    np.testing.assert_array_equal(env.observe(SYSTEM), [1, 0, 0, 1])
+    assert give(env, 2, 0.5) == {SYSTEM: -1.0, "monk_1": 3.0, "monk_2": 0.0, "monk_3": 0.0}  # |2 - 3|
+    np.testing.assert_array_equal(env.observe("monk_1"), [0, 1, 0, 0.5])
+    assert give(env, 0, 0.0) == {SYSTEM: -2.0, "monk_1": 0.0, "monk_2": 0.0, "monk_3": 0.0}
+    assert give(env, 2, 1.0) == {SYSTEM: -1.0, "monk_1": 0.0, "monk_2": 0.0, "monk_3": 3.0}
+    assert all(env.terminations.values())
+    assert env.bowls == [3.0, 0.0, 3.0]
+    assert env.render().splitlines()[0] == "monk 3 gave 3 to monk 1"
+
+
+def test_actions_outside_their_space_are_named():
+    env = MonksAndGruel(2)
+    env.reset()
+    with pytest.raises(UsageError, match="the action of system_0 is 2; expected one of Discrete"):
+        env.step(2)
+    env.step(1)
+    with pytest.raises(UsageError, match="the action of monk_2 is .*1.5"):
+        env.step(np.array([1.5], np.float32))
+
+
+def test_two_monks_solved_by_hand():
+    """The system names monk 2. If that leaves the first bowl empty, monk 1, who does not care any more, shares out the
+    rest at random. If it gives enough, the system rather lets it help itself. Enough is where |1/2 - g| = E|1/2 - x g|,
+    x uniform: g^2 = 1/2.
+    """
+    plan = solve(Game(2), 11)
+    assert plan.assigners == (1,)
+    np.testing.assert_allclose(plan.bowls, [0.3, 0.7])
+    assert plan.value == pytest.approx(-0.4)
+    fine = solve(Game(2, 5.0), 201)
+    np.testing.assert_allclose(fine.bowls, [5 * (1 - 0.5**0.5), 5 * 0.5**0.5], atol=0.03)
+    assert fine.value == pytest.approx(-10 * (0.5**0.5 - 0.5), abs=0.06)
+    assert solve(Game(1, 3.0), 11).value == 0.0
+    with pytest.raises(UsageError, match="num_monks is 9; the game is solved exactly for 4 at most"):
+        solve(Game(9), 3)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    monastery = Monastery(Game(2), MonksConfig(rounds=200))
+    return monastery, *monastery.learn(np.uint32(0))
+
+
+def test_independent_learners_find_the_solution_of_two_monks(learned):
+    _, _, rounds = learned
+    last = jax.tree.map(lambda x: np.asarray(x)[-30:].mean(axis=0), rounds)
+    assert np.asarray(rounds.system_return)[0] == pytest.approx(-0.58, abs=0.05)
+    assert last.assigners[0, 1] > 0.95  # monk 2 shares out first ...
+    assert last.assigners[1, 1] > 0.6  # ... and may then help itself,
+    np.testing.assert_allclose(last.bowls, [0.3, 0.66], atol=0.1)  # because it was generous enough
+    assert last.system_return > -0.5
+
+
+def test_learned_players_earn_the_same_in_the_pettingzoo_environment(learned):
+    _, players, rounds = learned
+    found = play_games(MonksAndGruel(2), players, games=200, seed=0)
+    last = jax.tree.map(lambda x: np.asarray(x)[-5:].mean(axis=0), rounds)
+    assert found[SYSTEM] == pytest.approx(last.system_return, abs=0.1)
+    np.testing.assert_allclose([found["monk_1"], found["monk_2"]], last.bowls, atol=0.1)
+
+
+def test_the_learners_games_are_those_of_the_environment():
+    monastery = Monastery(Game(3, 2.0), MonksConfig(games=4, rounds=1))
+    play = monastery.play(monastery.init(jax.random.key(0)), jax.random.key(1))
+    system, monks = (np.asarray(x) for x in monastery.returns(play))
+    for game in range(4):
+        env = MonksAndGruel(3, 2.0)
+        env.reset()
+        totals = dict.fromkeys(env.agents, 0.0)
+        for step in range(3):
+            for agent, reward in give(
+                env, int(play.assigner[step, game]), float(play.portion[step, game]) / 10
+            ).items():
+                totals[agent] += reward
+        np.testing.assert_allclose(env.bowls, play.amount[:, game], atol=1e-6)
+        np.testing.assert_allclose(system[0, game], totals[SYSTEM], atol=1e-6)
+        np.testing.assert_allclose(monks[:, 0, game], [totals[f"monk_{i}"] for i in (1, 2, 3)], atol=1e-6)
+        np.testing.assert_allclose(monks[0, 1:, game], 0.0)  # served at step 1: nothing is left to win
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.5, True, "3"])
+def test_an_invalid_number_of_monks_is_an_error(number):
+    with pytest.raises(UsageError, match="num_monks is .*; expected a whole number of at least 1"):
+        MonksAndGruel(number)
+
+
+def test_other_bad_settings(capsys, monkeypatch):
+    for gruel in (0.0, float("nan"), "much"):
+        with pytest.raises(UsageError, match="gruel is .*; expected a positive"):
+            Game(2, gruel)
+    with pytest.raises(UsageError, match="portions is 1; expected at least 2"):
+        MonksConfig(portions=1)
+    assert main(["monks", "--monks", "0"]) == 2
+    assert "num_monks is 0" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "pettingzoo", None)
+    monkeypatch.delitem(sys.modules, "bipars.envs.monks")
+    with pytest.raises(UsageError, match="pip install 'bipars\\[monks\\]'"):
+        import bipars.envs.monks  # noqa: F401
+
+
+def test_the_command_prints_what_was_learned(capsys):
+    assert main(["monks", "--monks", "2", "--learn.rounds", "3", "--learn.games", "16"]) == 0
+    out = capsys.readouterr().out
+    assert "| step | the system names |" in out
+    assert "solved exactly:  -0.4; monk 2 is named first, and the bowls are 0.3, 0.7" in out
