@@ -40,7 +40,7 @@ lock:
 	$(LOCK) install --quiet .
 	$(LOCK) freeze --all --exclude bipars --exclude pip > requirements.lock
 	$(LOCK) install --quiet torch==2.13.0
-	$(LOCK) install --quiet '.[dev,interop,monks,mujoco,tensorboard,video]'
+	$(LOCK) install --quiet '.[dev,interop,monks,mujoco,ray,tables,tensorboard,video]'
 	$(LOCK) freeze --all --exclude bipars --exclude pip | sed 's/+cpu$$//' > requirements-test.lock
 	rm -rf .venv-lock build
 

@@ -1,12 +1,17 @@
 import pytest
 
+import bipars
 from bipars.cli import main
-from bipars.errors import UsageError
+from bipars.errors import RunDirectoryError, UsageError
 from bipars.report.summary import summarise_runs, table, to_csv
 from bipars.runs.directory import find_runs
+from bipars.runs.files import write_json
+from bipars.runs.metrics import encode_row
+from bipars.suite.commands import with_run
 from bipars.suite.local import run_locally
-from bipars.suite.manifest import record
-from bipars.suite.plan import load_suite
+from bipars.suite.manifest import read_manifest, record
+from bipars.suite.paper import findings
+from bipars.suite.plan import Changes, load_suite, load_suites
 from bipars.suite.shipped import shipped
 from bipars.suite.work import shares
 
@@ -85,3 +90,165 @@ def test_a_mistake_in_a_suite_file_is_one_message(tmp_path, old, new, message):
 def test_every_shipped_suite_is_valid():
     for name in shipped():
         assert load_suite(name).cells
+
+
+def test_suites_share_cells_and_a_directory_may_be_asked_for_more(tmp_path):
+    root = tmp_path / "out"
+    first = load_suites(["paper/fig1", "paper/fig3"])
+    names = [cell.name for cell in first.cells]
+    assert names.count("cartpole/none/ppo") == 1
+    record(root, load_suite("paper/fig1", Changes(seeds="0-1")), ["paper/fig1"], Changes(seeds="0-1"))
+    manifest = record(root, load_suite("paper/fig3", Changes(seeds="1-2")), ["paper/fig3"], Changes(seeds="1-2"))
+    cells = {cell.name: cell for cell in manifest.suite.cells}
+    assert cells["cartpole/none/ppo"].seeds == (0, 1, 2)
+    assert cells["cartpole/harmful/mgl"].seeds == (1, 2)
+    assert manifest == read_manifest(root)
+    assert [request["suites"] for request in manifest.requests] == [["paper/fig1"], ["paper/fig3"]]
+    with pytest.raises(RunDirectoryError, match=r"another suite: the cell .* \(total_steps: 1200000 and 120000\)"):
+        record(root, load_suite("paper/fig1", Changes(scale=0.1)), ["paper/fig1"], Changes(scale=0.1))
+
+
+def test_the_papers_figures_are_whole():
+    for figure, seeds, steps in (
+        ("1", 20, 1_200_000),
+        ("3", 20, 1_200_000),
+        ("4", 20, 1_200_000),
+        ("5", 20, 1_200_000),
+    ):
+        suite = load_suite(f"paper/fig{figure}")
+        assert {len(cell.seeds) for cell in suite.cells} == {seeds}
+        assert {cell.config.total_steps for cell in suite.cells} == {steps}
+        assert all(panel.statements or panel.heat_map for panel in suite.panels)
+    mujoco = load_suite("paper/fig2")
+    assert {len(cell.seeds) for cell in mujoco.cells} == {10}
+    assert {c.config.total_steps for c in mujoco.cells if c.config.env == "Walker2d-v5"} == {4_800_000}
+    assert {c.config.total_steps for c in mujoco.cells if c.config.env != "Walker2d-v5"} == {3_200_000}
+    assert len(mujoco.panels) == 5
+
+
+def test_a_short_form_a_template_and_typos_of_commands(tmp_path, capfd):
+    assert with_run(["suite", "demo", "--out", "x"]) == ["suite", "run", "demo", "--out", "x"]
+    assert with_run(["suite", "list"]) == ["suite", "list"]
+    assert main(["suite", "lits"]) == 2
+    assert "Did you mean 'list'" in capfd.readouterr().err
+    assert main(["suite", "template"]) == 0
+    assert load_suite(write(tmp_path, capfd.readouterr().out)).panels
+    assert main(["suite", "demo", "--out", str(tmp_path / "x"), "--address", "auto"]) == 2
+    assert "which is for --engine ray" in capfd.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ('[[panel]]\nname = "a"\ntitle = "t"\ncells = ["cartpole/harmful/mlg"]', "Did you mean 'cartpole/harmful/mgl'"),
+        ('[[panel]]\nname = "a"\ntitel = "t"', "panel 1: unknown key 'titel'. Did you mean 'title'"),
+        ('[[panel]]\nname = "a"\ntitle = "t"\n[[panel.paper]]\nsays = "s"\nof = "*"', "exactly one of above, below"),
+        ('[[grid]]\nenv = "cartpole"\nmethod = 3', "grid 3: method is 3; expected a name or a list"),
+        ('[[grid]]\nmethod = "ppo"', "grid 3: env is missing"),
+        (
+            '[[grid]]\nenv = "cartpole"\nmethod = "ppo"\nsteps = "many"',
+            "total_steps is 'many'; expected a whole number",
+        ),
+        ('[[grid]]\nenv = "cartpole"\nmethod = "ppo"\nseeds = "x"', "grid 3: seeds are 'x'"),
+        (
+            '[[grid]]\nenv = "cartpole"\nterm = "harmful"\nmethod = "em"\nlabel = "l"\nweights_from = "{envs}/x"',
+            "braces",
+        ),
+    ],
+)
+def test_a_mistake_in_a_panel_or_grid_is_one_message(tmp_path, extra, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        load_suite(write(tmp_path, SMALL + extra))
+    assert "my.toml" in str(caught.value)
+
+
+def pretend(run, length, weight=-2.0):
+    """A finished run with these figures."""
+    directory = run.prepare()
+    rows = [
+        {"round": i, "step": 20_000 * i, "evaluation_return": -1.0, "evaluation_length": length * i / 3,
+         "evaluation_action_size": 0.5, "weight/harmful": weight}
+        for i in (1, 2, 3)
+    ]  # fmt: skip
+    directory.metrics_file.write_bytes(b"".join(map(encode_row, rows)))
+    result = {"steps": 60_000, "evaluation_return": -1.0, "evaluation_length": length, "weights": {"harmful": weight}}
+    write_json(directory.result_file, result)
+
+
+STATED = """
+seeds = "0-4"
+steps = 60_000
+[[grid]]
+env = "cartpole"
+method = "ppo"
+[[grid]]
+env = "cartpole"
+term = "harmful"
+method = ["ns", "mgl"]
+[[panel]]
+name = "a"
+title = "Harmful"
+cells = "*"
+[[panel.paper]]
+says = "MGL beats PPO."
+of = "cartpole/harmful/mgl"
+above = "cartpole/none/ppo"
+[[panel.paper]]
+says = "NS stays low."
+of = "cartpole/harmful/ns"
+about = 10
+[[panel.paper]]
+says = "The weight is positive."
+of = "cartpole/harmful/mgl"
+measure = "weight"
+above = 0
+"""
+
+
+def finished_suite(tmp_path):
+    root = tmp_path / "out"
+    runs = plan(tmp_path, root, STATED)
+    for run in runs:
+        level = {"ppo": 150.0, "ns": 40.0, "mgl": 190.0}[run.config.method]
+        pretend(run, level + run.config.seed)
+    return root
+
+
+def test_the_paper_stands_next_to_us(tmp_path):
+    root = finished_suite(tmp_path)
+    found = {finding.says: finding for finding in findings(read_manifest(root), root)}
+    assert found["MGL beats PPO."].verdict == "yes"
+    assert found["MGL beats PPO."].value == 192.0
+    assert found["MGL beats PPO."].expected == "above ppo (152.0)"
+    assert found["NS stays low."].verdict == "higher"
+    assert found["The weight is positive."].verdict == "no"
+
+
+def test_results_load_as_one_tidy_table_and_are_exported(tmp_path, capfd):
+    polars = pytest.importorskip("polars")
+    root = finished_suite(tmp_path)
+    table = bipars.load_results(root)
+    assert table.height == 15 * 3
+    assert set(table["cell"]) == {"cartpole/none/ppo", "cartpole/harmful/ns", "cartpole/harmful/mgl"}
+    on_grid = bipars.load_results(root, grid=4_000).filter(cell="cartpole/harmful/ns", seed=0)
+    assert on_grid["step"].to_list() == list(range(20_000, 60_001, 4_000))
+    assert on_grid["round"].to_list() == [1] * 5 + [2] * 5 + [3]
+    metrics = root / "cartpole/harmful/ns/seed-0000/metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes() + b'{"round": 4, "st')  # a torn last line
+    assert main(["suite", "export", str(root)]) == 0
+    assert polars.read_parquet(root / "curves.parquet").equals(table)
+    assert polars.read_csv(root / "curves.csv").height == table.height
+    assert "NS stays low." in (root / "paper.md").read_text()
+    assert main(["suite", "status", str(root)]) == 0
+    assert "900,000 of 900,000 environment steps (100%); nobody is at work" in capfd.readouterr().out
+
+
+def test_nothing_but_the_plan_is_written_before_a_run_is_due(tmp_path):
+    root = tmp_path / "out"
+    many = "".join(
+        f'[[grid]]\nenv = "cartpole"\nterm = "harmful"\nname = "t{i}"\nmethod = ["ns", "mgl"]\n' for i in range(50)
+    )
+    runs = plan(tmp_path, root, many)
+    assert len(runs) == 100
+    assert sorted(path.name for path in root.iterdir()) == ["suite.json"]

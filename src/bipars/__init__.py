@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
+    from bipars.results import load_results
     from bipars.shaping.given import Potential
     from bipars.shaping.terms import RewardTerm
 
@@ -26,6 +27,7 @@ _HOMES = {
     "TensorBoard": "callbacks",
     "UpperConfig": "config",
     "WeightConfig": "config",
+    "load_results": "results",
 }
 
 _register()
@@ -33,7 +35,7 @@ _register()
 __version__ = "0.1.0"
 __all__ = [
     "BiPaRS", "BiparsError", "Callback", "Config", "DPBAConfig", "LearnedWeightFunction", "PPOConfig", "Potential",
-    "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__",
+    "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__", "load_results",
 ]  # fmt: skip
 
 

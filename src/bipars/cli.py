@@ -168,15 +168,19 @@ class Bench:
     """Measure speed, side by side in one run."""
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
-    """What to measure: cartpole or mujoco."""
+    """What to measure: cartpole, mujoco or suite."""
     updates: int | None = None
-    """Updates of 20,000 steps to time per method; by default 30 on cartpole and 4 on mujoco."""
+    """Updates of 20,000 steps to time per method; by default 30 on cartpole, 4 on mujoco and 60 for suite."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, mujoco
+        from bipars.bench import cartpole, mujoco, suite
         from bipars.errors import unknown
 
-        benchmarks = {"cartpole": (cartpole.run_bench, 30), "mujoco": (mujoco.run_bench, 4)}
+        benchmarks = {
+            "cartpole": (cartpole.run_bench, 30),
+            "mujoco": (mujoco.run_bench, 4),
+            "suite": (suite.run_bench, 60),
+        }
         if self.what not in benchmarks:
             raise unknown("benchmark", self.what, benchmarks)
         if self.updates is not None and self.updates < 1:

@@ -1,8 +1,13 @@
 """What a process sets up before its first compiled call: one core, a compilation cache, memory that is kept."""
 
 import ctypes
+import fcntl
+import functools
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
@@ -31,6 +36,48 @@ def use_one_core(core: int | None = None) -> None:
         return
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {allowed[(os.getpid() if core is None else core) % len(allowed)]})
+
+
+@functools.cache
+def _allowed_cores() -> tuple[int, ...]:
+    """As they were before this process was pinned."""
+    return tuple(sorted(os.sched_getaffinity(0)))
+
+
+@contextmanager
+def own_core() -> Iterator[None]:
+    """Pins this process, while it works, to a core that no other process of bipars has taken in this way.
+
+    For processes that somebody else starts, so that nobody can number them. Where all cores are taken, one is shared.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = _allowed_cores()
+    with ExitStack() as locks:
+        free = (core for core in allowed if _take_core(core, locks))
+        core = next(free, allowed[os.getpid() % len(allowed)])
+        _pin_threads({core})
+        try:
+            yield
+        finally:
+            _pin_threads(set(allowed))
+
+
+def _pin_threads(cores: set[int]) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
+
+
+def _take_core(core: int, locks: ExitStack) -> bool:
+    try:
+        lock = open(Path(tempfile.gettempdir()) / f"bipars-{os.getuid()}-core-{core}.lock", "w")  # noqa: SIM115
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    locks.enter_context(lock)
+    return True
 
 
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}

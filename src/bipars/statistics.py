@@ -48,6 +48,9 @@ def stratified_interval(
     """The interval of a statistic over all seeds of all tasks, seeds drawn within each task."""
     rng = np.random.default_rng(seed)
     arrays = [np.asarray(task, float) for task in tasks]
+    if all(len(task) == 1 for task in arrays):  # nothing to draw from
+        only = statistic(np.concatenate(arrays), axis=0)
+        return only, only
     chosen = [rng.integers(len(task), size=(samples, len(task))) for task in arrays]
     shape = arrays[0].shape[1:]
     columns = [task.reshape(len(task), -1) for task in arrays]
@@ -133,8 +136,13 @@ def time_to_threshold(steps: np.ndarray, values: np.ndarray, threshold: float) -
 
 def on_grid(steps: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     """A curve on other steps: at each the newest value, since a policy acts until the next; nan before the first."""
-    newest = np.searchsorted(steps, grid, side="right") - 1
+    newest = newest_on_grid(steps, grid)
     return np.where(newest >= 0, np.asarray(values, float)[np.maximum(newest, 0)], np.nan)
+
+
+def newest_on_grid(steps: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """For each step of the grid, the index of the newest of `steps` by then; -1 before the first."""
+    return np.searchsorted(steps, grid, side="right") - 1
 
 
 def evaluation_grid(last: int, every: int = 4_000) -> np.ndarray:

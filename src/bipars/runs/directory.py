@@ -108,8 +108,9 @@ class RunDirectory:
                 f"{self.path} holds {what} with other settings ({difference}). {elsewhere}, or delete it"
             )
 
-    @property
+    @functools.cached_property
     def config(self) -> Config:
+        """Written once, so read once."""
         try:
             # A setting that did not exist when the run was made is off, whatever today's defaults are.
             return Config.from_dict(self._about["config"], base=Config())

@@ -4,6 +4,7 @@ import json
 import os
 import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,22 @@ LAST_EVALUATIONS = 5
 """Evaluations at the end of a run that its result averages."""
 
 
-def execute(run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS) -> bool:
-    """Trains until the run is finished (True) or a stop is asked for (False, after a checkpoint)."""
+def execute(
+    run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS, learned: Path | None = None, wait: float = 0.0
+) -> bool:
+    """Trains until the run is finished (True) or a stop is asked for (False, after a checkpoint).
+
+    `learned` is where the run whose weights it reuses stands here, if elsewhere than recorded; `wait` are the seconds
+    that an owner of the directory gets to leave.
+    """
     if run.kind == "agent":
         raise RunDirectoryError(saved_agent_message(run))
-    with run.owned():
+    with run.owned(wait):
         if run.finished:
             return True
         run.error_file.unlink(missing_ok=True)
         try:
-            return _train(run, stop, objects)
+            return _train(run, stop, objects, learned)
         except Exception as error:
             if no_space(error):
                 raise
@@ -46,10 +53,10 @@ def execute(run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS) -> boo
             raise error
 
 
-def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
+def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None) -> bool:
     config = run.config
     program = build(config, objects)
-    state, start, writer = restore(run, program) or begin(run, program)
+    state, start, writer = restore(run, program) or begin(run, program, learned)
     period, snapshots = config.ppo.update_period, snapshot_rounds(program.rounds)
     scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start) + 1) if config.tensorboard else None
     try:
@@ -80,9 +87,9 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects) -> bool:
     return True
 
 
-def begin(run: RunDirectory, program: Program) -> tuple[TrainState, int, MetricsWriter]:
+def begin(run: RunDirectory, program: Program, learned: Path | None) -> tuple[TrainState, int, MetricsWriter]:
     config = run.config
-    weights = None if config.weights_from is None else load_weights(config.weights_from)
+    weights = None if config.weights_from is None else load_weights(learned or config.weights_from)
     return program.init(config.seed, weights), 0, MetricsWriter(run.metrics_file)
 
 

@@ -26,11 +26,13 @@ def count_workers(asked: int) -> int:
 
 def make_engine(name: EngineName, workers: int, address: str | None) -> "Engine":
     """Checked before any work starts."""
-    from bipars.suite.finish import local_engine
+    from bipars.suite.finish import local_engine, ray_engine
 
-    if name == "local" and address is not None:
-        raise UsageError(f"--address is '{address}', which is for --engine ray; --engine is local")
     count = count_workers(workers)
+    if name == "ray":
+        return ray_engine(count if address is None else workers or None, address)
+    if address is not None:
+        raise UsageError(f"--address is '{address}', which is for --engine ray; --engine is local")
     return local_engine(count)
 
 
@@ -178,6 +180,27 @@ class Status:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write every evaluation of every seed as CSV and Parquet, and the paper's statements beside what came out."""
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """Directory of a suite."""
+    grid: int | None = None
+    """Lay the rows on every so many steps, such as the paper's 4000; without it, one row per evaluation."""
+
+    def run(self) -> int:
+        from bipars.results import export
+        from bipars.suite.manifest import read_manifest
+        from bipars.suite.output import write_paper
+
+        manifest = read_manifest(self.directory)
+        written = export(self.directory, self.grid)
+        written += [self.directory / name for name in write_paper(manifest, self.directory)]
+        print(f"written: {', '.join(map(str, written))}")
+        return 0
+
+
+@dataclass(frozen=True)
 class Template:
     """Print a suite file to start your own from: bipars suite template > mine.toml."""
 
@@ -191,14 +214,15 @@ Command = (
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Run, tyro.conf.subcommand("run")]
     | Annotated[Status, tyro.conf.subcommand("status")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Template, tyro.conf.subcommand("template")]
 )
-COMMANDS = ("list", "show", "run", "status", "template")
+COMMANDS = ("list", "show", "run", "status", "export", "template")
 
 
 @dataclass(frozen=True)
 class SuiteCommand:
-    """Grids of runs: list, show, run, status, template."""
+    """Grids of runs: list, show, run, status, export, template."""
 
     command: tyro.conf.OmitSubcommandPrefixes[Command]
 

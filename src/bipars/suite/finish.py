@@ -12,6 +12,7 @@ from bipars.report.summary import summarise_runs, table
 from bipars.report.text import verdict_text
 from bipars.runs.lock import locked
 from bipars.suite.local import run_locally
+from bipars.suite.ray import require_ray, run_on_ray
 from bipars.suite.work import PlannedRun, Standing
 
 DONE, FAILED, STOPPED = 0, 1, 130
@@ -25,6 +26,11 @@ Engine = Callable[[Sequence[PlannedRun], Callable[[Standing], None]], bool]
 
 def local_engine(workers: int) -> Engine:
     return lambda runs, report: run_locally(runs, workers, report)
+
+
+def ray_engine(workers: int | None, address: str | None) -> Engine:
+    require_ray()
+    return lambda runs, report: run_on_ray(runs, workers, address, report)
 
 
 @contextmanager

@@ -15,6 +15,9 @@ from bipars.suite.manifest import Manifest
 from bipars.suite.panels import HeatMap, Panel
 from bipars.suite.paper import as_markdown, findings
 
+MOST_FIGURES = 60
+"""More pictures than this nobody asked for."""
+
 
 def write_results(manifest: Manifest, root: Path) -> None:
     """The table as Markdown, every seed as CSV, the panels, and the paper's statements beside our figures."""
@@ -28,10 +31,15 @@ def write_results(manifest: Manifest, root: Path) -> None:
     write_atomically(root / "results.md", (table(summaries) + "\n").encode())
     write_atomically(root / "results.csv", to_csv(summaries).encode())
     written = ["results.md", "results.csv", *write_paper(manifest, root)]
-    (root / "figures").mkdir(exist_ok=True)
-    for panel in manifest.suite.panels or _panels_by_term(list(cells)):
-        _draw(panel, cells, root / "figures")
-    print(f"written: {', '.join(str(root / name) for name in [*written, 'figures'])}")
+    panels = manifest.suite.panels or _panels_by_term(list(cells))
+    if len(panels) > MOST_FIGURES:
+        print(f"no figures drawn: {len(panels)} environments with their terms are too many; declare [[panel]]s")
+    else:
+        (root / "figures").mkdir(exist_ok=True)
+        written.append("figures")
+        for panel in panels:
+            _draw(panel, cells, root / "figures")
+    print(f"written: {', '.join(str(root / name) for name in written)}")
 
 
 def write_paper(manifest: Manifest, root: Path) -> list[str]:

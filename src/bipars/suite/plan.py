@@ -200,6 +200,4 @@ def _source(grid: dict[str, Any], env: str, terms: list[str]) -> str | None:
     try:
         return text.format(env=env, term="+".join(terms)) or None
     except (KeyError, IndexError, ValueError) as error:
-        raise UsageError(
-            f"weights_from is '{text}'; it may hold {{env}} and {{term}}, nothing else in braces"
-        ) from error
+        raise UsageError(f"weights_from is '{text}'; in braces it may hold env and term only") from error

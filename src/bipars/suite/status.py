@@ -1,6 +1,7 @@
 """Where a suite stands, read from its files alone: also while it runs, also after it was killed."""
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from bipars.runs.lock import held
@@ -22,33 +23,39 @@ def state_of(run: PlannedRun) -> str:
     return "stopped" if directory.metrics_file.exists() else "waiting"
 
 
+def count_states(runs: Iterable[PlannedRun]) -> dict[str, Counter[str]]:
+    """By cell, and in all; `steps` counts environment steps taken."""
+    cells: dict[str, Counter[str]] = {"all": Counter()}
+    for run in runs:
+        state = state_of(run)
+        if state == "done":
+            steps = run.config.total_steps
+        else:
+            steps = 0 if state == "waiting" else (read_last_row(run.directory.metrics_file) or {}).get("step", 0)
+        for name in (run.program, "all"):
+            cells.setdefault(name, Counter()).update({state: 1, "steps": steps})
+    return cells
+
+
 def show_status(root: Path) -> int:
     """One line per cell and their sum; the exit status is 1 where a run failed."""
     manifest = read_manifest(root)
-    cells: dict[str, Counter[str]] = {}
-    failed, steps, total = [], 0, 0
-    for run in manifest.runs(root):
-        state = state_of(run)
-        cells.setdefault(run.program, Counter())[state] += 1
-        total += run.config.total_steps
-        if state == "failed":
-            failed.append(run)
-        if state == "done":
-            steps += run.config.total_steps
-        elif state != "waiting":
-            steps += (read_last_row(run.directory.metrics_file) or {}).get("step", 0)
+    runs = manifest.runs(root)
+    cells = count_states(runs)
+    total = cells.pop("all")
     print(manifest.suite.title)
     print("cell".ljust(44), *(state.rjust(8) for state in STATES))
     for name, counts in cells.items():
         print(name.ljust(44), *(str(counts[state] or "").rjust(8) for state in STATES))
-    sums = sum(cells.values(), Counter[str]())
-    print("all".ljust(44), *(str(sums[state]).rjust(8) for state in STATES))
-    print(f"{steps:,} of {total:,} environment steps ({steps / total:.0%}); a runner is {_runner(root)}")
-    for run in failed:
-        print(f"FAILED {run.path}: {run.directory.error}")
-    return 1 if failed else 0
+    print("all".ljust(44), *(str(total[state]).rjust(8) for state in STATES))
+    steps = sum(run.config.total_steps for run in runs)
+    print(f"{total['steps']:,} of {steps:,} environment steps ({total['steps'] / steps:.0%}); {_runner(root)}")
+    for run in runs if total["failed"] else ():
+        if state_of(run) == "failed":
+            print(f"FAILED {run.path}: {run.directory.error}")
+    return 1 if total["failed"] else 0
 
 
 def _runner(root: Path) -> str:
     lock = root / "runner.lock"
-    return f"at work (process {lock.read_text().strip()})" if held(lock) else "not at work"
+    return f"process {lock.read_text().strip()} is at work" if held(lock) else "nobody is at work"

@@ -96,6 +96,7 @@ class Work:
         self.total, self.done = len(runs), len(runs) - len(missing)
         self.total_steps = sum(run.config.total_steps for run in runs)
         self.steps = self.total_steps - sum(run.config.total_steps for run in missing)
+        self.any_path = runs[0].path
         self._deaths: dict[Path, tuple[int, str]] = {}
 
     def take(self) -> list[PlannedRun] | None:

@@ -1,0 +1,91 @@
+"""The Ray engine: the same bytes as local processes, also when a node dies or does not see the directory."""
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+pytest.importorskip("ray")
+
+from bipars.suite.local import run_locally
+from bipars.suite.manifest import record
+from bipars.suite.plan import load_suite
+from bipars.suite.ray import execute_task, pack, run_on_ray, unpack
+from test_suite_faults import outcome, planned, suite_file
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+)
+
+
+def plan(file, root):
+    return record(root, load_suite(str(file)), ["small"]).runs(root)
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """Two seeds, undisturbed, by local processes."""
+    folder = tmp_path_factory.mktemp("calm")
+    file = suite_file(folder, ["cartpole"], ["ns"], "0-1", rounds=300)
+    root = folder / "out"
+    assert run_locally(plan(file, root), 2, lambda standing: None)
+    return file, root
+
+
+def test_a_killed_node_loses_nothing(calm, tmp_path):
+    """Two nodes of one core each; the one that is not the head is killed as soon as its run has a checkpoint."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    file, undisturbed = calm
+    root = tmp_path / "out"
+    runs = plan(file, root)
+    arguments = {"num_cpus": 1, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=arguments)
+    other = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    killed = False
+
+    def kill(standing):
+        nonlocal killed
+        if not killed and all(any(run.directory.checkpoints.glob("*.json")) for run in runs):
+            cluster.remove_node(other, allow_graceful=False)
+            killed = True
+
+    try:
+        assert run_on_ray(runs, None, None, kill)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    assert killed
+    assert outcome(root) == outcome(undisturbed)
+    assert all([row["round"] for row in run.directory.metrics] == list(range(1, 301)) for run in planned(root))
+
+
+def test_files_travel_where_the_directory_is_not_seen(calm, tmp_path):
+    """The task's own function in a process that does not find the token: it asks for the files and sends them home."""
+    file, undisturbed = calm
+    root = tmp_path / "out"
+    run = plan(file, root)[0]
+    run.prepare()
+    with ProcessPoolExecutor(1, get_context("spawn")) as node:
+        ask = node.submit(execute_task, str(run.path), "no-such-token", None, None)
+        assert ask.result().state == "send files"
+        for seconds, state in ((0.0, "paused"), (0.0, "paused"), (1e9, "ended")):
+            reply = node.submit(execute_task, str(run.path), "no-such-token", pack(run.path), None, seconds).result()
+            assert reply.state == state
+            unpack(run.path, reply.files)
+    assert outcome_of(run) == outcome_of(plan(file, undisturbed)[0])
+
+
+def outcome_of(run):
+    files = pack(run.path)
+    newest = max(name for name in files if name.endswith(".safetensors") and name.startswith("checkpoints/"))
+    return {name: files[name] for name in ("metrics.jsonl", "result.json", newest)}
+
+
+def test_unpacking_mirrors_the_files(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "old.json").touch()
+    unpack(tmp_path, {"metrics.jsonl": b"a", "checkpoints/new.json": b"b"})
+    assert pack(tmp_path) == {"metrics.jsonl": b"a", "checkpoints/new.json": b"b"}
