@@ -87,6 +87,15 @@ def test_a_mistake_in_a_suite_file_is_one_message(tmp_path, old, new, message):
         load_suite(write(tmp_path, SMALL.replace(old, new)))
 
 
+def test_a_grids_settings_stand_over_those_of_the_suite(tmp_path):
+    common = "settings = {upper = {noise_penalty = 0.0}, ppo = {clip = 0.3, gamma = 0.9}}\n[[grid]]"
+    text = SMALL.replace("[[grid]]", common, 1).replace("{update_period = 2000, num", "{gamma = 0.8, num", 1)
+    first, *_, last = load_suite(write(tmp_path, text)).cells
+    assert (first.config.ppo.clip, first.config.ppo.gamma, first.config.upper.noise_penalty) == (0.3, 0.8, 0.0)
+    assert (last.config.ppo.clip, last.config.ppo.gamma, last.config.ppo.batch_size) == (0.3, 0.9, 64)
+    assert load_suite(write(tmp_path, SMALL)).cells[0].config.upper.noise_penalty == 1.0
+
+
 def test_every_shipped_suite_is_valid():
     for name in shipped():
         assert load_suite(name).cells

@@ -15,7 +15,7 @@ LARGE_POTENTIAL = DPBAConfig(hidden=(64, 64), max_grad_norm=10.0)
 def preset(env: str, method: str = "mgl") -> Config:
     """A configuration for the environment and method, every setting open to change."""
     if find_compiled(env) is not None:
-        return Config(env=env, method=method)
+        return Config(env=env, method=method, upper=UpperConfig(noise_penalty=1.0))
     if env in TORQUE_WEIGHTS:
         return _mujoco(env, method)
     return Config(

@@ -170,11 +170,11 @@ class BiLevel:
         def steps(carry: Any, index: Int[Array, "2 batch"]) -> tuple[Any, Any]:
             learner, weights, optimiser, h = carry
             minibatch, before, gradient = draw(samples, index[0]), learner.policy, None
-            learner, log = self.lower_step(learner, weights, minibatch)  # lines 7-8
+            learner, uphill, log = self.lower_step(learner, weights, minibatch)  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
                 fresh = draw(samples._replace(credit=None), index[1])
-                step = LowerStep(before, minibatch, learner.policy_optimiser)
+                step = LowerStep(before, minibatch, learner.policy_optimiser, uphill)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
@@ -270,8 +270,8 @@ class BiLevel:
 
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples
-    ) -> tuple[Learner, dict[str, Array]]:
-        """theta -> theta' on the modified reward, and one step of each critic."""
+    ) -> tuple[Learner, Theta, dict[str, Array]]:
+        """theta -> theta' on the modified reward, and one step of each critic. Also the gradient that moved theta."""
         config = self.config.ppo
 
         def modified_return(policy: Theta) -> Float[Array, ""]:
@@ -290,7 +290,7 @@ class BiLevel:
             step, optimisers[i] = value_adam.update(slope, optimisers[i], critics[i])
             critics[i] = optax.apply_updates(critics[i], step)
             log[f"{('modified', 'true')[i]}_critic_loss"] = loss
-        return Learner(policy, policy_optimiser, tuple(critics), tuple(optimisers)), log
+        return Learner(policy, policy_optimiser, tuple(critics), tuple(optimisers)), gradient, log
 
     def upper_step(
         self, weights: WeightFunction, optimiser: optax.OptState, gradient: WeightFunction

@@ -19,6 +19,7 @@ METHODS = (
     ("imgl none", "imgl", "none"),
     ("imgl opg", "imgl", "opg"),
     ("imgl exact", "imgl", "exact"),
+    ("unrolled", "unrolled", "opg"),
 )
 BOUNDS = {"em": 1.5, "mgl": 1.7, "imgl opg": 4.0}
 """Times of PPO's time that we hold ourselves to."""
@@ -34,11 +35,12 @@ def measure(updates: int, method: str, second_order: str, env: str = "cartpole")
     import jax
     import numpy as np
 
-    from bipars.config import Config, UpperConfig
+    from bipars.config import Config
     from bipars.program import build, complete
 
     began = time.perf_counter()
-    config = Config(env=env, terms=("harmful",), method=method, upper=UpperConfig(second_order=second_order))  # type: ignore[arg-type]
+    upper = {"second_order": second_order}
+    config = Config.from_dict({"env": env, "terms": ["harmful"], "method": method, "upper": upper})
     program = build(complete(config))
     state, signals = program.iterate(program.init(0), 0)
     jax.block_until_ready(signals)

@@ -27,7 +27,7 @@ from bipars.seeds import parse_seeds
 from bipars.suite.panels import Panel, read_panels
 from bipars.suite.shipped import find_suite
 
-SUITE_KEYS = {"title", "seeds", "steps", "grid", "panel"}
+SUITE_KEYS = {"title", "seeds", "steps", "settings", "grid", "panel"}
 GRID_KEYS = {"env", "term", "name", "method", "label", "seeds", "steps", "settings", "weights_from"}
 
 
@@ -111,7 +111,9 @@ def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
     for number, grid in enumerate(grids, 1):
         _check_keys(f"key in grid {number}", grid, GRID_KEYS)
         try:
-            for cell in _expand({"seeds": data.get("seeds", "0"), "steps": data.get("steps"), **grid}, changes):
+            settings = _merge(_settings(data), _settings(grid))
+            common = {"seeds": data.get("seeds", "0"), "steps": data.get("steps")}
+            for cell in _expand({**common, **grid, "settings": settings}, changes):
                 if cell.name in cells:
                     raise UsageError(f"the cell '{cell.name}' stands there twice; give one of them a label")
                 cells[cell.name] = cell
@@ -150,20 +152,30 @@ def _check_source(cell: Cell, cells: dict[str, Cell]) -> None:
 def _expand(grid: dict[str, Any], changes: Changes) -> Iterator[Cell]:
     seeds = parse_seeds(str(changes.seeds or grid["seeds"]))
     steps = changes.steps or grid["steps"]
-    settings = grid.get("settings", {})
-    if not isinstance(settings, dict):
-        raise UsageError(f"settings is {settings!r}; expected keys and values of the configuration")
     for env, term, method in product(_names(grid, "env"), _terms(grid), _names(grid, "method")):
         label = _text(grid, "label", method)
         parts = (env, _text(grid, "name", "") or "+".join(term) or "none", label)
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         try:
-            given = {**settings, "env": env, "terms": term, "method": method}
+            given = {**grid["settings"], "env": env, "terms": term, "method": method}
             config = complete(Config.from_dict(given | ({"total_steps": steps} if steps is not None else {})))
             config = replace(config, total_steps=max(1, round(config.total_steps * changes.scale)))
             yield Cell(name, config, seeds, _source(grid, env, term))
         except UsageError as error:
             raise UsageError(f"cell '{name}': {error}") from error
+
+
+def _settings(data: dict[str, Any]) -> dict[str, Any]:
+    settings = data.get("settings", {})
+    if not isinstance(settings, dict):
+        raise UsageError(f"settings is {settings!r}; expected keys and values of the configuration")
+    return settings
+
+
+def _merge(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """A grid's own settings over those of the whole suite."""
+    both = {k: _merge(common[k], v) for k, v in own.items() if isinstance(v, dict) and isinstance(common.get(k), dict)}
+    return common | own | both
 
 
 def _names(grid: dict[str, Any], key: str) -> list[str]:

@@ -24,6 +24,8 @@ class LowerStep(NamedTuple):
     samples: Samples
     optimiser: Any = None
     """Adam's state after it."""
+    gradient: Theta | None = None
+    """Of the modified return, where the step has computed it anyway."""
 
 
 class Estimator(Protocol):
@@ -63,7 +65,9 @@ def penalise_noise(v: Theta, step: LowerStep, clip: float, penalty: float) -> Th
     At penalty 1 what remains of v stands at right angles to g~: phi then climbs <v, g~> / |g~|, the alignment of v with
     the *direction* of g~. A term that only makes g~ longer, or noisier, is no gain any more.
     """
-    g = jax.grad(surrogate)(step.policy, step.samples, step.samples.modified_advantage, clip)
+    g = step.gradient
+    if g is None:
+        g = jax.grad(surrogate)(step.policy, step.samples, step.samples.modified_advantage, clip)
     kappa = penalty * optax.tree.vdot(v, g) / (optax.tree.vdot(g, g) + 1e-12)
     return jax.tree.map(lambda a, b: a - kappa * b, v, g)
 
