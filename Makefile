@@ -31,7 +31,8 @@ $(TESTABLE): $(INSTALLED) requirements-test.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
 	touch $@
 
-# Pins whatever the newest compatible versions are now: what the library needs, and with that what its tests need.
+# Pins whatever the newest compatible versions are now: what the library needs, with hashes, and what its tests need with that
+# (without hashes: builds of torch for processors alone have others than those on the public index).
 LOCK := .venv-lock/bin/python -m pip
 lock:
 	rm -rf .venv-lock
@@ -39,6 +40,9 @@ lock:
 	$(LOCK) install --quiet setuptools --upgrade
 	$(LOCK) install --quiet .
 	$(LOCK) freeze --all --exclude bipars --exclude pip > requirements.lock
+	$(LOCK) install --quiet uv
+	.venv-lock/bin/uv pip compile --quiet --no-header --no-annotate --no-deps --generate-hashes requirements.lock --output-file requirements.lock
+	$(LOCK) uninstall --quiet --yes uv
 	$(LOCK) install --quiet torch==2.13.0
 	$(LOCK) install --quiet '.[dev,interop,monks,mujoco,ray,tables,tensorboard,video]'
 	$(LOCK) freeze --all --exclude bipars --exclude pip | sed 's/+cpu$$//' > requirements-test.lock
