@@ -120,7 +120,7 @@ def _view(collection: Collection) -> dict[str, Any]:
         "same_within": f"{100 * SAME_WITHIN:.0f}",
         "paper": paper_beside(collection),
         "record": record(collection),
-        "footer": "Every figure of this page is also a picture and a table in the folder `report` beside it.",
+        "footer": "Every figure of this page is also a picture and a table in a folder beside it.",
     }
 
 
@@ -184,8 +184,8 @@ def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
 def _probabilities(v: Verdict) -> str:
     against = {"plain": "without the term", "naive": "with the term as written"}
     parts = [
-        f"{100 * c.probability:.0f} % against one {against[name]} ({100 * c.low:.0f} to {100 * c.high:.0f} %)"
-        for name, c in v.comparisons.items()
-        if name in against
+        f"{100 * c.probability:.0f} % against one {words} ({100 * c.low:.0f} to {100 * c.high:.0f} %)"
+        for name, words in against.items()
+        if (c := v.comparisons.get(name))
     ]
     return f"Probability that an agent with learned weights does better: {', '.join(parts)}." if parts else ""

@@ -70,6 +70,12 @@ class Comparison:
     high: float
     faster: bool
     """The same at the end, but clearly more over the whole of training."""
+    leans: int
+    """Which way it looks where nothing is clear: 1 more, -1 less, 0 the same."""
+
+    @property
+    def gain(self) -> bool:
+        return self.outcome == "better" or self.faster
 
 
 def compare(x: Cell, y: Cell, step: int, scale: float) -> Comparison:
@@ -81,7 +87,9 @@ def compare(x: Cell, y: Cell, step: int, scale: float) -> Comparison:
     if enough:
         outcome = {1: "better", -1: "worse", 0: "same"}[sign]  # type: ignore[assignment]
     faster = enough and sign == 0 and _clear(_areas(x, step), _areas(y, step), scale) == 1
-    return Comparison(outcome, improvement([ours], [theirs]), low, high, faster)
+    difference = float(interquartile_mean(ours) - interquartile_mean(theirs))
+    leans = 0 if abs(difference) < SAME_WITHIN * scale else 1 if difference > 0 else -1
+    return Comparison(outcome, improvement([ours], [theirs]), low, high, faster, leans)
 
 
 def _clear(x: np.ndarray, y: np.ndarray, scale: float) -> int:
@@ -259,17 +267,18 @@ class _Words:
         """The answer in one line."""
         plain, use = self.comparisons.get("plain"), self.weights.use
         it = "it" if self.terms == 1 else "these terms"
+        doubt = "; the gain is not certain yet" if plain and plain.leans > 0 else "; no clear gain"
         match word:
             case "helps" if use == "mixed":
                 return "helpful in some states, reversed in others"
             case "helps":
                 return "helpful as written"
-            case "reversed" if not plain:
+            case "reversed" if plain is None:
                 return "the learned weights turn it round"
-            case "reversed" if plain and (plain.outcome == "better" or plain.faster):
+            case "reversed" if plain is not None and plain.gain:
                 return "harmful as written, helpful once reversed"
             case "reversed":
-                return "turned round, but without a clear gain"
+                return f"turned round{doubt}"
             case "hurts":
                 return f"the agent does better without {it}"
             case "ignored":
@@ -277,10 +286,8 @@ class _Words:
         if use == "unsure":
             return "the seeds do not agree"
         if use == "mixed":
-            return f"used in some states, reversed in others{', but without a clear gain' if plain else ''}"
-        return (
-            "used as written, but without a clear gain" if plain else "used as written; whether that helps is not known"
-        )
+            return f"used in some states, reversed in others{doubt if plain else ''}"
+        return f"used as written{doubt if plain else '; whether that helps is not known'}"
 
     def sentences(self) -> list[str]:
         return [self._what_was_learned(), *self._what_came_of_it(), *self._as_written()]
@@ -316,12 +323,13 @@ class _Words:
         end = f"{self._figure('learned')} against {self._figure('plain')}"
         if plain.faster:
             return [f"{what}, the agent ends where it ends without, but learns sooner: {end}."]
-        how = {
-            "better": "clearly more true return than without",
-            "worse": "clearly less true return than without",
-            "same": "neither clearly more nor clearly less true return than without",
-            "unclear": "a true return that too few seeds tell from that without",
-        }[plain.outcome]
+        clear = {"better": "clearly more true return than without", "worse": "clearly less true return than without"}
+        unclear = {
+            1: "more true return than without, but the seeds do not settle it",
+            -1: "less true return than without, but the seeds do not settle it",
+            0: "as much true return as without",
+        }
+        how = clear.get(plain.outcome, unclear[plain.leans])
         return [f"{what}, the agent earns {how}: {end}."]
 
     def _as_written(self) -> list[str]:
@@ -333,7 +341,7 @@ class _Words:
             "better": f"{what} help{'s' if self.terms == 1 else ''} as written",
             "worse": f"{what} do{'es' if self.terms == 1 else ''} harm as written",
             "same": "as written, no clear difference to training without",
-            "unclear": "too few seeds to say more",
+            "unclear": "too few seeds to say what that means",
         }[written.outcome]
         gives = "it gives" if self.terms == 1 else "they give"
         return [f"Simply added to the reward (weight 1 everywhere), {gives} {self._figure('naive')}: {how}."]
@@ -357,12 +365,14 @@ class _Words:
                     else "Keep it."
                 )
             case "reversed":
-                gain = plain.outcome == "better" or plain.faster
-                return "Change its sign, or keep the learned weights." if gain else "Change its sign, or leave it out."
+                other = "keep the learned weights" if plain.gain or plain.leans > 0 else "leave it out"
+                return f"Change its sign, or {other}."
             case "hurts" if self.terms == 1:
                 return "Leave it out."
             case "hurts":
                 return f"Try the {self.terms} terms one at a time: together they hurt; which of them does is not known."
             case "ignored":
                 return "Leave it out: nothing is lost."
+        if plain.leans > 0:
+            return "Run more seeds: it looks better with the term, but these do not settle it."
         return "Leave it out unless more seeds show a gain."

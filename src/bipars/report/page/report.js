@@ -79,7 +79,7 @@
       }
       traces.push(line(curve.steps, curve.p50, cell.title, i, { legendgroup: group }));
     });
-    const written = (y, text) => ({ xref: "paper", x: 1, xanchor: "right", y, yanchor: y ? "top" : "bottom", text, showarrow: false, font: { size: 11, color: css("--soft") } });
+    const written = (y, text) => ({ xref: "paper", x: 1, xanchor: "right", y, yanchor: y ? "bottom" : "top", text, showarrow: false, font: { size: 11, color: css("--soft") } });
     const rule = (y, style) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: css("--soft"), width: 1, dash: style } });
     draw("weights", traces, layout("environment steps", "weight", { showlegend: true,
       shapes: [rule(0, "solid"), rule(1, "dot")], annotations: [written(0, "0: does not count"), written(1, "1: as written")] }));
