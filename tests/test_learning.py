@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.config import Config, PPOConfig, WeightConfig
+from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.program import build, complete
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -24,8 +24,9 @@ def test_ppo_learns_to_balance():
 
 @pytest.mark.parametrize("method", ["mgl", "imgl", "single"])
 def test_a_term_that_is_pure_harm_gets_a_negative_weight(method):
-    weights = WeightConfig(learning_rate=1e-2 if method == "single" else 2e-3)
-    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=method, seed=0, weight_function=weights)
+    """By the paper's formula; the noise penalty is more careful."""
+    weights, plain = WeightConfig(learning_rate=1e-2 if method == "single" else 2e-3), UpperConfig()
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=method, weight_function=weights, upper=plain)
     agent.learn(500_000)
     assert agent.metrics[-1]["weight/harmful"] < -0.5
 

@@ -49,7 +49,7 @@ def test_what_is_given_goes_before_the_preset():
     assert config.ppo.gamma == 0.5
     assert config.ppo.policy_hidden == (64, 64)
     assert Config.from_dict(config.to_dict()) == config
-    assert Config.from_dict({}) == Config()
+    assert Config.from_dict({}) == preset("cartpole")
 
 
 def test_flags_follow_the_environment():
@@ -60,7 +60,7 @@ def test_flags_follow_the_environment():
     follow_environment(["train", "--env", "Hopper-v5"])
     assert bipars.cli.PRESET.ppo.clip == 0.2
     follow_environment(["train"])
-    assert Config() == bipars.cli.PRESET
+    assert preset("cartpole") == bipars.cli.PRESET
 
 
 def test_the_torque_term_takes_the_tasks_w():
