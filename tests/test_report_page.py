@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from bipars.config import Config, WeightConfig
 from bipars.report.build import write_report
 from bipars.report.heatmap import heat_map
 from bipars.report.panels import collect
+from bipars.report.watch import make_server
 from bipars.runs.directory import find_runs
 from bipars.runs.snapshots import load_snapshots
 from fake_runs import ROUNDS, fake_cell, fake_snapshots
@@ -172,3 +174,24 @@ def test_the_browsers_map_is_the_weight_functions(browser, page_file, panel):
     assert np.isfinite(own.z).any()
     assert np.isnan(own.z).any()
     watched.page.close()
+
+
+def test_a_live_page_follows_its_runs(browser, tmp_path):
+    """What the reader chose stays chosen, and nothing but the page itself is asked for."""
+    fake_cell(tmp_path, "mgl", [0.0, -0.1, 0.0], weight=-2.0, finish=False)
+    with make_server(tmp_path, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        try:
+            watched = Watched(browser, url)
+            watched.page.select_option("#measure", "evaluation_length")
+            fake_cell(tmp_path, "mgl", [0.0, -0.1, 0.0], weight=-2.0)
+            watched.page.wait_for_selector("text=3 of 3 runs finished", timeout=60_000)
+            assert watched.page.locator("#measure").input_value() == "evaluation_length"
+            assert watched.page.locator("#curves svg.main-svg").count() > 0
+            assert set(watched.trouble) == {f"{url}content"}
+            watched.page.close()
+        finally:
+            server.shutdown()
+            thread.join()
