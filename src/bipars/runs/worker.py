@@ -4,16 +4,34 @@ import argparse
 import logging
 import os
 import sys
+import threading
+import time
 
+from bipars.runs.stopping import Stop, stop_requests
 from bipars.runtime import keep_freed_memory, use_one_core
 
 DONE, FAILED, NO_SPACE, STOPPED = 0, 3, 74, 75
 """How it ends; a crash of Python itself has status 1."""
+GRACE_SECONDS = 8.0
+"""What a round gets to end, once the process was asked to leave; after that its last checkpoint must do."""
+
+
+def leave_in_time(stop: Stop) -> None:
+    """Ends the process a little after it was asked to, whatever it is doing: a kill loses nothing either."""
+
+    def watch() -> None:
+        while not stop():
+            time.sleep(0.2)
+        time.sleep(GRACE_SECONDS)
+        os._exit(STOPPED)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--core", type=int, default=None)
+    parser.add_argument("--parent", type=int, default=os.getppid(), help="leave when this process is gone")
     parser.add_argument("runs", nargs="+")
     options = parser.parse_args(arguments)
     use_one_core(options.core)
@@ -23,14 +41,14 @@ def main(arguments: list[str] | None = None) -> int:
     from bipars.errors import BiparsError, no_space
     from bipars.runs.directory import RunDirectory
     from bipars.runs.execute import execute
-    from bipars.runs.stopping import stop_requests
 
-    parent, status = os.getppid(), DONE
+    status = DONE
     with stop_requests() as asked:
 
         def stop() -> bool:
-            return asked() or os.getppid() != parent  # an orphan saves its work and leaves
+            return asked() or os.getppid() != options.parent  # an orphan saves its work and leaves
 
+        leave_in_time(stop)
         for path in options.runs:
             if stop():
                 return STOPPED

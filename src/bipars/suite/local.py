@@ -78,7 +78,7 @@ def run_locally(runs: Sequence[PlannedRun], workers: int, report: Callable[[Stan
 
 
 def _start(core: int, share: list[PlannedRun]) -> Worker:
-    command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core)]
+    command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core), "--parent", str(os.getpid())]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
         [*command, *(str(run.path) for run in share)], env=os.environ | HUGE_PAGES, stderr=errors
