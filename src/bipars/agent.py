@@ -12,7 +12,7 @@ import numpy as np
 
 from bipars.acting import ActingPolicy
 from bipars.callbacks import Callback, UpdateFunction, as_callbacks
-from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs.make import Env, environment_name
 from bipars.envs.stepped import SteppedWorld
 from bipars.errors import UsageError
@@ -64,6 +64,7 @@ class BiPaRS:
         weight_function: WeightConfig | Mapping[str, Any] | None = None,
         upper: UpperConfig | Mapping[str, Any] | None = None,
         dpba: DPBAConfig | Mapping[str, Any] | None = None,
+        ddpg: DDPGConfig | Mapping[str, Any] | None = None,
         evaluation_episodes: int | None = None,
     ) -> None:
         find_method(method)
@@ -79,6 +80,7 @@ class BiPaRS:
             "weights": _as_dict(weight_function),
             "upper": _as_dict(upper),
             "dpba": _as_dict(dpba),
+            "ddpg": _as_dict(ddpg),
         }
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
@@ -106,7 +108,7 @@ class BiPaRS:
         progress_bar: bool = False,
     ) -> "BiPaRS":
         """Trains for at least so many more environment steps, in whole updates. Ctrl-C ends it after the update."""
-        period = self.config.ppo.update_period
+        period = self.config.lower.update_period
         steps = _whole(total_timesteps)
         if steps is None or steps < 1:
             raise UsageError(f"total_timesteps is {total_timesteps!r}; expected a whole number of at least 1")
@@ -130,7 +132,7 @@ class BiPaRS:
     def _update(self) -> dict[str, Any]:
         names = self._program.term_names
         state, signals = self._program.iterate(self._state, self.config.seed)
-        check_finite(signals, names, self._rounds * self.config.ppo.update_period)
+        check_finite(signals, names, self._rounds * self.config.lower.update_period)
         self._state = state
         self._rounds += 1
         row = {"round": self._rounds, "step": self.num_timesteps} | summarise(signals, names)

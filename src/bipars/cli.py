@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig, unchecked
+from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig, unchecked
 from bipars.errors import BiparsError, UsageError
 from bipars.monks.config import MonksConfig
 from bipars.report.commands import Render, Report, Watch
@@ -89,6 +89,7 @@ class Train:
     weights: WeightConfig = field(default_factory=lambda: PRESET.weights)
     upper: UpperConfig = field(default_factory=lambda: PRESET.upper)
     dpba: DPBAConfig = field(default_factory=lambda: PRESET.dpba)
+    ddpg: DDPGConfig = field(default_factory=lambda: PRESET.ddpg)
 
     def run(self) -> int:
         from bipars.program import complete
@@ -117,6 +118,7 @@ class Train:
                 weights=self.weights,
                 upper=self.upper,
                 dpba=self.dpba,
+                ddpg=self.ddpg,
             )
         )
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]

@@ -222,6 +222,76 @@ class DPBAConfig(Settings):
 
 
 @dataclass(frozen=True)
+class DDPGConfig(Settings):
+    """The lower level of the deterministic methods: DDPG, with the three additions of TD3 as settings."""
+
+    policy_hidden: tuple[int, ...] = (16, 16)
+    """Hidden layers of the policy network."""
+    value_hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of every critic."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Activation of policy and critics."""
+    num_envs: int = 10
+    """Environments stepped side by side."""
+    update_period: int = 1_000
+    """Environment steps collected before each update."""
+    gradient_steps: int = 100
+    """Gradient steps of the critics per update."""
+    batch_size: int = 128
+    """Transitions per gradient step, drawn from the replay."""
+    warmup_steps: int = 2_000
+    """Environment steps with uniformly random actions before anything is learned."""
+    exploration_noise: float = 0.2
+    """Standard deviation of the noise on actions while experience is gathered."""
+    replay_capacity: int | None = None
+    """Transitions remembered; none remembers all, as far as a checkpoint stays below 64 MB."""
+    gamma: float = 0.99
+    """Discount rate."""
+    policy_learning_rate: float = 3e-4
+    """Adam's step size for the policy."""
+    value_learning_rate: float = 1e-3
+    """Adam's step size for the critics."""
+    target_rate: float = 0.005
+    """How far the target networks follow at each step."""
+    twin_critics: bool = False
+    """TD3: two critics of each reward, the smaller one believed."""
+    policy_delay: int = 1
+    """TD3: steps of the critics per step of the policy and of the weights."""
+    target_noise: float = 0.0
+    """TD3: standard deviation of the noise on target actions, cut off at 2.5 times that."""
+    weight_jitter: float = 0.5
+    """Standard deviation of the noise on the weights that Q~ is shown, without which it cannot tell their effect."""
+    second_order: Literal["exact", "constant-critic", "none"] = "none"
+    """ddpg-imgl: all of the recursion, Q~ taken as constant in phi, or the second-order term dropped."""
+
+    def check(self) -> None:
+        self._check_types("ddpg.")
+        require_hidden("ddpg.policy_hidden", self.policy_hidden)
+        require_hidden("ddpg.value_hidden", self.value_hidden)
+        require_positive(
+            "ddpg", self, "num_envs", "update_period", "gradient_steps", "batch_size", "policy_learning_rate",
+            "value_learning_rate", "policy_delay",
+        )  # fmt: skip
+        for name in ("warmup_steps", "exploration_noise", "target_noise", "weight_jitter"):
+            value = getattr(self, name)
+            require(math.isfinite(value) and value >= 0, f"ddpg.{name}", value, "a number of at least 0")
+        for name, known in (
+            ("activation", ("relu", "tanh")),
+            ("second_order", ("exact", "constant-critic", "none")),
+        ):
+            if getattr(self, name) not in known:
+                raise unknown(f"ddpg.{name}", str(getattr(self, name)), known)
+        require(0 <= self.gamma <= 1, "ddpg.gamma", self.gamma, "a number in [0, 1]")
+        require(0 < self.target_rate <= 1, "ddpg.target_rate", self.target_rate, "a number in (0, 1]")
+        for name, other in (("update_period", "num_envs"), ("gradient_steps", "policy_delay")):
+            value, divisor = getattr(self, name), getattr(self, other)
+            require(value % divisor == 0, f"ddpg.{name}", value, f"a multiple of ddpg.{other} ({divisor})")
+        if self.replay_capacity is not None:
+            expected = f"at least ddpg.update_period ({self.update_period}), or none"
+            require(self.replay_capacity >= self.update_period, "ddpg.replay_capacity", self.replay_capacity, expected)
+
+
+@dataclass(frozen=True)
 class Config(Settings):
     """One run: an environment, its reward terms, a method and a seed."""
 
@@ -257,10 +327,11 @@ class Config(Settings):
     weights: WeightConfig = field(default_factory=WeightConfig)
     upper: UpperConfig = field(default_factory=UpperConfig)
     dpba: DPBAConfig = field(default_factory=DPBAConfig)
+    ddpg: DDPGConfig = field(default_factory=DDPGConfig)
 
     def check(self) -> None:
         self._check_types("")
-        for part in (self.ppo, self.weights, self.upper, self.dpba):
+        for part in (self.ppo, self.weights, self.upper, self.dpba, self.ddpg):
             part.check()
         require_positive("config", self, "total_steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
         if self.vector not in ("auto", "sync", "async"):
@@ -268,8 +339,13 @@ class Config(Settings):
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number in [0, 2^32)")
 
     @property
+    def lower(self) -> PPOConfig | DDPGConfig:
+        """Settings of the learner that the method trains."""
+        return self.ddpg if self.method.startswith("ddpg") else self.ppo
+
+    @property
     def num_updates(self) -> int:
-        return math.ceil(self.total_steps / self.ppo.update_period)
+        return math.ceil(self.total_steps / self.lower.update_period)
 
     def to_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bipars.config import Config
+from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError, unknown
+from bipars.lower.replay import bytes_per_transition
 from bipars.shaping.builtin import TORQUE_LIMIT, TorqueTerm
 from bipars.shaping.dpba import LearnedPotential
 from bipars.shaping.given import GivenPotential, Potential, Second, is_cartpole, usual_potential
@@ -14,6 +15,7 @@ from bipars.shaping.potentials import PotentialShaping
 from bipars.shaping.terms import RewardTerm
 from bipars.shaping.weights import FORMS
 from bipars.upper.base import Estimator
+from bipars.upper.deterministic import DeterministicIncremental, DeterministicMapping, DeterministicMetaGradient
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import MetaGradient
@@ -50,6 +52,8 @@ class Method:
     """... or of one that is given, and what it is given besides the observation."""
     needs_terms: bool = False
     """Meaningless without a reward term; every method with an estimator is."""
+    deterministic: bool = False
+    """The policy is DDPG's (settings `ddpg`); its name begins with that."""
 
     def shaping(self, config: Config, given: Potential | None) -> PotentialShaping | None:
         """How a potential shapes the reward; `given` is the user's, where the method takes one."""
@@ -145,6 +149,27 @@ METHODS: dict[str, Method] = {
         initial_weight=0.0,
         potential_takes="step",
     ),
+    "ddpg": Method("deterministic policy, no shaping", initial_weight=0.0, deterministic=True),
+    "ddpg-ns": Method("deterministic policy, naive shaping", initial_weight=1.0, deterministic=True),
+    "ddpg-em": Method(
+        "deterministic policy, explicit mapping",
+        continuous_form="state",
+        estimator=lambda config: DeterministicMapping(),
+        hyper_policy=True,
+        deterministic=True,
+    ),
+    "ddpg-mgl": Method(
+        "deterministic policy, meta-gradient learning",
+        continuous_form="state",
+        estimator=lambda config: DeterministicMetaGradient(),
+        deterministic=True,
+    ),
+    "ddpg-imgl": Method(
+        "deterministic policy, incremental meta-gradient learning",
+        continuous_form="state",
+        estimator=lambda config: DeterministicIncremental(config.ddpg.policy_learning_rate, config.ddpg.second_order),
+        deterministic=True,
+    ),
 }
 
 TERM_LEARNING_RATES = {"beneficial": 1e-5}
@@ -163,6 +188,10 @@ def find_method(name: str) -> Method:
 def resolve(config: Config, env: HasSpaces) -> Config:
     """The configuration with every `auto` and `none` replaced by what it stands for here."""
     method = find_method(config.method)
+    if method.deterministic:
+        config = resolve_deterministic(config, env)
+    elif config.ddpg != DDPGConfig():
+        raise UsageError(f"method '{config.method}' trains PPO; settings of ddpg have no effect. Use those of ppo")
     weights = config.weights
     form = weights.form
     if form == "auto":
@@ -217,6 +246,34 @@ def resolve(config: Config, env: HasSpaces) -> Config:
     if method.multiplier is not None:
         weights = replace(weights, low=None, high=None)  # it has bounds of its own
     return replace(config, weights=weights, potential=potential)
+
+
+CHECKPOINT_BYTES = 64 * 2**20
+"""What the replay may take of a checkpoint by default."""
+
+
+def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
+    """What only concerns methods with a deterministic policy."""
+    name, method = config.method, find_method(config.method)
+    if not isinstance(env.actions, BoxActions):
+        raise UsageError(
+            f"method '{name}' has a deterministic policy and needs continuous actions; environment '{config.env}' has "
+            f"{env.actions.n} discrete ones. Use '{name.removeprefix('ddpg').removeprefix('-') or 'ppo'}'"
+        )
+    for room, given, usual in (("ppo", config.ppo, PPOConfig()), ("upper", config.upper, UpperConfig())):
+        if given != usual:
+            raise UsageError(f"method '{name}' trains DDPG; settings of {room} have no effect. Use those of ddpg")
+    if method.estimator is not None and config.weights.form not in ("auto", "state", "scalar"):
+        raise UsageError(
+            f"method '{name}' shows z(s) to a network before an action is chosen; weights.form is "
+            f"'{config.weights.form}', expected 'state' or 'scalar'"
+        )
+    capacity = config.ddpg.replay_capacity
+    if capacity is None:
+        size = bytes_per_transition(env.observation_size, env.actions.size, len(config.terms))
+        remembered = min(config.num_updates * config.ddpg.update_period, CHECKPOINT_BYTES // size)
+        capacity = max(remembered, config.ddpg.update_period)
+    return replace(config, ddpg=replace(config.ddpg, replay_capacity=capacity))
 
 
 def preset_learning_rate(terms: tuple[str, ...]) -> float:

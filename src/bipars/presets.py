@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs import find_compiled
 
 TORQUE_WEIGHTS = {"Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100}
@@ -14,6 +14,8 @@ LARGE_POTENTIAL = DPBAConfig(hidden=(64, 64), max_grad_norm=10.0)
 
 def preset(env: str, method: str = "mgl") -> Config:
     """A configuration for the environment and method, every setting open to change."""
+    if method.startswith("ddpg"):
+        return _deterministic(env, method)
     if find_compiled(env) is not None:
         return Config(env=env, method=method, upper=UpperConfig(noise_penalty=1.0))
     if env in TORQUE_WEIGHTS:
@@ -72,6 +74,35 @@ def _mujoco(env: str, method: str) -> Config:
             upper=replace(config.upper, second_order="none"),
         )
     return config
+
+
+def _deterministic(env: str, method: str) -> Config:
+    """Plain DDPG on cart-pole; TD3's additions everywhere else."""
+    if find_compiled(env) is not None:
+        return Config(env=env, method=method, total_steps=100_000)
+    settings = DDPGConfig(
+        num_envs=4,
+        gradient_steps=1_000,
+        exploration_noise=0.1,
+        policy_hidden=(64, 64),
+        value_hidden=(64, 64),
+        twin_critics=True,
+        policy_delay=2,
+        target_noise=0.2,
+    )
+    config = Config(
+        env=env, method=method, total_steps=50_000, evaluation_episodes=10, evaluation_every=5, ddpg=settings
+    )
+    if env not in TORQUE_WEIGHTS:
+        return config
+    return replace(
+        config,
+        total_steps=300_000,
+        checkpoint_every=50,
+        evaluation_every=10,
+        weights=WeightConfig(low=-1.0, high=1.0, max_grad_norm=10.0),
+        ddpg=replace(settings, warmup_steps=10_000, batch_size=256),
+    )
 
 
 def task_term(spec: str, env: str) -> str:

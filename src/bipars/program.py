@@ -24,6 +24,7 @@ from bipars.shaping.true_reward import TrueReward
 from bipars.shaping.weights import WeightFunction
 from bipars.signals import Signals
 from bipars.train import BiLevel, TrainState
+from bipars.train_deterministic import DeterministicBiLevel
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Program:
 
     def steps_after(self, rounds: int) -> int:
         """Environment steps taken; sampling mode `round` is one batch ahead of its policy."""
-        return (rounds + self.algorithm.samples_by_round) * self.algorithm.config.ppo.update_period
+        return (rounds + self.algorithm.samples_by_round) * self.algorithm.config.lower.update_period
 
     def init(self, seed: int, learned: "LearnedWeights | None" = None) -> TrainState:
         """The state before the first round, with a weight function learned before in place of a fresh one."""
@@ -140,7 +141,7 @@ def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Progra
     method = find_method(config.method)
     learns = method.estimator is not None and config.weights_from is None
     ahead = int(learns and config.upper.sampling == "round")
-    algorithm = BiLevel(
+    algorithm = (DeterministicBiLevel if method.deterministic else BiLevel)(
         config,
         make_world(config, terms, TrueReward(config.reward, objects.true_reward), objects.env, ahead),
         len(terms),

@@ -41,7 +41,8 @@ class TrainState(NamedTuple):
     """The environments, as their world keeps them."""
     batch: Batch | None
     """Sampling mode `round`: what the newest policy has already experienced."""
-    learner: Learner
+    learner: Any
+    """theta and the critics, as the lower level keeps them."""
     weights: WeightFunction
     weights_optimiser: optax.OptState
     h: Any
@@ -126,18 +127,30 @@ class BiLevel:
         if observations is None and config.ppo.normalise_observations:
             observations = Moments.fresh((world.observation_size,))
         returns = tuple(ReturnScale.fresh(config.ppo.num_envs) for _ in range(critics))
+        h = () if self.estimator is None else self.estimator.init(policy, weights, self._no_samples(weights))
+        return self.start(
+            key,
+            init_learner(keys[2], config.ppo, world.observation_size, policy, critics),
+            weights,
+            h,
+            Scales(observations, returns if config.ppo.normalise_returns else ()),
+        )
+
+    def start(self, key: PRNGKeyArray, learner: Any, weights: WeightFunction, h: Any, scales: Scales) -> TrainState:
+        """Nothing has happened yet."""
+        sums = 2 + 2 * self.num_terms + (self.potential is not None)
         return TrainState(
             round=jnp.zeros((), jnp.int32),
             env=None,
             batch=None,
-            learner=init_learner(keys[2], config.ppo, world.observation_size, policy, critics),
+            learner=learner,
             weights=weights,
             weights_optimiser=self.weights_adam.init(weights),
-            h=() if self.estimator is None else self.estimator.init(policy, weights, self._no_samples(weights)),
-            potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), world),
-            scales=Scales(observations, returns if config.ppo.normalise_returns else ()),
-            unfinished=jnp.zeros((config.ppo.num_envs, 2 + 2 * self.num_terms + (self.potential is not None))),
-            evaluation=None if config.evaluation_every == 1 else self._no_evaluation(),
+            h=h,
+            potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), self.world),
+            scales=scales,
+            unfinished=jnp.zeros((self.config.lower.num_envs, sums)),
+            evaluation=None if self.config.evaluation_every == 1 else self._no_evaluation(),
         )
 
     @property
@@ -155,7 +168,7 @@ class BiLevel:
         moments = state.scales.observations
         return policy if moments is None else NormalisedPolicy(policy, moments)
 
-    def hyper(self, policy: Theta, weights: WeightFunction) -> Policy:
+    def hyper(self, policy: Policy, weights: WeightFunction) -> Policy:
         """The policy as it learns: explicit mapping shows it the weights."""
         return HyperPolicy(policy, weights) if self.method.hyper_policy else policy
 

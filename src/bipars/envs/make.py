@@ -41,17 +41,17 @@ def make_world(
     batches_ahead: int = 0,
 ) -> World:
     """The world of a configuration. `env` is the environment itself where its name is not enough to make it."""
-    ppo = config.ppo
-    steps = ppo.update_period // ppo.num_envs
+    lower = config.lower
+    steps = lower.update_period // lower.num_envs
     if is_compiled(config, env):
         compiled = make_compiled(config.env, config.env_options)
-        return CompiledWorld(compiled, terms, ppo.num_envs, steps, config.evaluation_episodes)
+        return CompiledWorld(compiled, terms, lower.num_envs, steps, config.evaluation_episodes)
     make = host_maker(config, env)
     return SteppedWorld(
         make,
         terms,
         true_reward,
-        ppo.num_envs,
+        lower.num_envs,
         steps,
         config.evaluation_episodes,
         config.checkpoint_every,

@@ -66,7 +66,7 @@ class GaussianPolicy:
 class HyperPolicy:
     """Explicit mapping (section 4.1): the policy sees (s, z_phi(s)) instead of s."""
 
-    policy: CategoricalPolicy | GaussianPolicy
+    policy: Policy
     weights: WeightFunction
 
     def _extend(self, obs: Float[Array, "... obs"]) -> Float[Array, "... obs_and_weights"]:

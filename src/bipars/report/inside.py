@@ -56,7 +56,7 @@ def _agent(panel: Panel, cell: Cell, record: Record, budget: int) -> dict[str, A
         return None
     if not snapshots:
         return None
-    config, period = record.config, record.config.ppo.update_period
+    config, period = record.config, record.config.lower.update_period
     observations, action = snapshots[0].visited.obs.shape[-1], snapshots[0].visited.action
     continuous = action.shape[-1] if action.ndim > 1 else 0
     weights = config.weights

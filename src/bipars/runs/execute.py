@@ -57,7 +57,7 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
     config = run.config
     program = build(config, objects)
     state, start, writer = restore(run, program) or begin(run, program, learned)
-    period, snapshots = config.ppo.update_period, snapshot_rounds(program.rounds)
+    period, snapshots = config.lower.update_period, snapshot_rounds(program.rounds)
     scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start) + 1) if config.tensorboard else None
     try:
         with open(run.timings_file, "a", buffering=1) as timings:  # by lines

@@ -36,7 +36,7 @@ class Estimator(Protocol):
         """Whether samples must carry the derivative of the modified advantage with respect to phi."""
         ...
 
-    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Any:
+    def init(self, policy: Any, weights: WeightFunction, minibatch: Any) -> Any:
         """h, the derivative of theta with respect to phi, before the first step (line 3 of Algorithm 1).
 
         `minibatch` has the shapes of those to come.
@@ -44,11 +44,12 @@ class Estimator(Protocol):
         ...
 
     def update(
-        self, h: Any, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
+        self, h: Any, step: Any, policy: Any, weights: WeightFunction, samples: Any
     ) -> tuple[WeightFunction, Any]:
         """The gradient of the true return with respect to phi, and the next h (lines 9-14 and 18-21).
 
-        `policy` is theta', the result of `step`; `samples` carry the true advantage.
+        `policy` is theta', the result of `step`, a `LowerStep`; `samples` carry the true advantage. Of deterministic
+        policies, `step` and `samples` are those of `upper/deterministic.py`.
         """
         ...
 

@@ -1,0 +1,236 @@
+"""Algorithm 1 for deterministic policies (appendix C): the same rounds, with replay in place of advantages."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bipars.config import DDPGConfig
+from bipars.envs.base import BoxActions
+from bipars.envs.world import Batch
+from bipars.lower.ddpg import (
+    Critics,
+    DeterministicLearner,
+    DeterministicPolicy,
+    ExploringPolicy,
+    critic_adam,
+    follow,
+    init_deterministic,
+    policy_adam,
+    smoothed,
+    squared_error,
+    td_target,
+)
+from bipars.lower.normalise import Moments
+from bipars.lower.policies import Policy
+from bipars.lower.replay import Replay, Transitions
+from bipars.shaping.weights import WeightFunction, make_weights
+from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
+from bipars.train import BiLevel, Scales, TrainState, ascend, compiled
+from bipars.upper.deterministic import DeterministicIncremental, DeterministicStep, Judged
+
+
+class Noise(NamedTuple):
+    """Random numbers of one gradient step."""
+
+    shift: Float[Array, "sample term"]
+    """Added to the weights: Q~ cannot tell what they do if it never sees others than z_phi(s)."""
+    smoothing: Float[Array, "sample action"] | None
+    """Of target actions, before it is scaled."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeterministicBiLevel(BiLevel):
+    """`BiLevel` with DDPG as its lower level. A round gathers experience, then learns from all that is remembered."""
+
+    @property
+    def settings(self) -> DDPGConfig:
+        return self.config.ddpg
+
+    @compiled
+    def init_networks(
+        self, key: PRNGKeyArray, weights: WeightFunction | None, observations: Moments | None
+    ) -> TrainState:
+        config, world, settings = self.config, self.world, self.settings
+        assert isinstance(world.actions, BoxActions)
+        assert settings.replay_capacity is not None
+        weights_key, network_key = jax.random.split(key)
+        if weights is None:
+            weights = make_weights(weights_key, config.weights, world, self.num_terms)
+        policy, critics = init_deterministic(
+            network_key,
+            settings,
+            world.observation_size,
+            world.actions.size,
+            hints=self.num_terms if self.method.hyper_policy else 0,
+            z_inputs=None if self.estimator is None else self.num_terms,
+        )
+        replay = Replay.empty(settings.replay_capacity, world.observation_size, world.actions.size, self.num_terms)
+        learner = DeterministicLearner(
+            policy, policy_adam(settings).init(policy), critics, critic_adam(settings).init(critics), policy, critics,
+            replay,
+        )  # fmt: skip
+        h = () if self.estimator is None else self.estimator.init(policy, weights, None)
+        return self.start(key, learner, weights, h, Scales(None, ()))
+
+    @property
+    def warmup_rounds(self) -> int:
+        return math.ceil(self.settings.warmup_steps / self.settings.update_period)
+
+    def acting(self, state: TrainState) -> Policy:
+        """The policy as the environment meets it."""
+        policy = self.hyper(state.learner.policy, state.weights)
+        noise = jnp.asarray(self.settings.exploration_noise, jnp.float32)
+        return ExploringPolicy(policy, noise, jnp.asarray(state.round < self.warmup_rounds))
+
+    @compiled
+    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, None, Signals]:
+        """Remembers the batch; then, once there is enough to remember, all gradient steps of the round."""
+        z = state.weights(batch.obs, batch.action)
+        state = state._replace(learner=state.learner._replace(replay=state.learner.replay.add(batch)))
+
+        def wait() -> tuple[TrainState, dict[str, Array]]:
+            _, log = jax.eval_shape(self.learn, state, key)
+            return state, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), log)
+
+        enough = state.round + 1 >= self.warmup_rounds
+        state, log = jax.lax.cond(enough, lambda: self.learn(state, key), wait)
+        episodes, unfinished = episode_sums(jnp.where(batch.restarted, 0.0, state.unfinished), batch, z)
+        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch))
+        return state._replace(round=state.round + 1, unfinished=unfinished), None, signals
+
+    def learn(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
+        """Lines 7-14 and 18-22, as often as the round asks for."""
+        settings, replay = self.settings, state.learner.replay
+        rounds = settings.gradient_steps // settings.policy_delay
+        draw_key, noise_key = jax.random.split(key)
+        places = replay.draw(draw_key, (rounds, settings.policy_delay + 1, settings.batch_size))
+        noises = self.draw_noise(noise_key, places.shape)
+
+        def critic_step(carry: Any, now: Any) -> tuple[Any, dict[str, Array]]:
+            learner, weights = carry
+            learner, log = self.critic_step(learner, weights, replay.at(now[0]), now[1])
+            return (learner, weights), log
+
+        def steps(carry: Any, now: tuple[Array, Noise]) -> tuple[Any, Any]:
+            learner, weights, optimiser, h = carry
+            first, last = jax.tree.map(lambda x: x[:-1], now), jax.tree.map(lambda x: x[-1], now)
+            (learner, _), log = jax.lax.scan(critic_step, (learner, weights), first)
+            before, gradient, obs = learner.policy, None, replay.rows.obs[first[0][-1]]
+            learner, log["policy_gradient_norm"] = self.policy_step(learner, weights, obs, last[1].shift)  # lines 7-8
+            if self.estimator is not None:
+                step = DeterministicStep(before, Judged(obs, learner.critics.modified[0]))
+                # Another draw, as in `BiLevel`: a sample must not meet itself in the product of two gradients.
+                fresh = Judged(replay.rows.obs[last[0]], learner.critics.true[0])
+                gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
+                weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
+                log["weight_gradient_norm"] = optax.tree.norm(gradient)
+            return (learner, weights, optimiser, h), (log, gradient)
+
+        h = state.h
+        if isinstance(self.estimator, DeterministicIncremental) and self.estimator.form == "constant-critic":
+            h = jnp.zeros_like(h)
+        learner = state.learner._replace(replay=None)
+        start = (learner, state.weights, state.weights_optimiser, h)
+        (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, (places, noises))
+        log = jax.tree.map(jnp.mean, log)
+        if gradients is not None:
+            log["weight_gradient_snr"] = signal_to_noise(gradients)
+        learner = learner._replace(replay=replay)
+        return state._replace(learner=learner, weights=weights, weights_optimiser=optimiser, h=h), log
+
+    def draw_noise(self, key: PRNGKeyArray, lead: tuple[int, ...]) -> Noise:
+        """All random numbers of a round at once: drawing them step by step costs more, to run and to compile."""
+        shift_key, smoothing_key = jax.random.split(key)
+        shift = jnp.zeros((*lead, self.num_terms))
+        if self.estimator is not None and self.settings.weight_jitter:
+            shift = self.settings.weight_jitter * jax.random.normal(shift_key, shift.shape)
+        assert isinstance(self.world.actions, BoxActions)
+        shape = (*lead, self.world.actions.size)
+        return Noise(shift, jax.random.normal(smoothing_key, shape) if self.settings.target_noise else None)
+
+    def critic_step(
+        self, learner: DeterministicLearner, weights: WeightFunction, rows: Transitions, noise: Noise
+    ) -> tuple[DeterministicLearner, dict[str, Array]]:
+        """One step of every critic towards its target, and of the target networks towards theirs."""
+        settings = self.settings
+        z, modified_target, true_target = self.targets(learner, weights, rows, noise)
+
+        def loss(critics: Critics) -> tuple[Float[Array, ""], dict[str, Array]]:
+            log = {"modified_critic_loss": squared_error(critics.modified, rows, modified_target, z)}
+            if true_target is not None:
+                log["true_critic_loss"] = squared_error(critics.true, rows, true_target)
+            return jnp.stack(list(log.values())).sum(), log
+
+        slope, log = jax.grad(loss, has_aux=True)(learner.critics)
+        step, optimiser = critic_adam(settings).update(slope, learner.critic_optimiser, learner.critics)
+        critics = optax.apply_updates(learner.critics, step)
+        return learner._replace(
+            critics=critics,
+            critic_optimiser=optimiser,
+            target_critics=follow(learner.target_critics, critics, settings.target_rate),
+            target_policy=follow(learner.target_policy, learner.policy, settings.target_rate),
+        ), log
+
+    def targets(
+        self, learner: DeterministicLearner, weights: WeightFunction, rows: Transitions, noise: Noise
+    ) -> tuple[Float[Array, "sample term"] | None, Float[Array, " sample"], Float[Array, " sample"] | None]:
+        """The weights that Q~ is shown, and what Q~ and Q should say; none where there is no upper level."""
+        settings = self.settings
+        # The same shift at s and s': Q~ at z + shift is then the value under weights that are shifted everywhere.
+        modified_action = self.shown(learner.target_policy, weights, rows.next_obs, noise.shift)
+        true_action = self.shown(learner.target_policy, weights, rows.next_obs)
+        if noise.smoothing is not None:
+            modified_action = smoothed(modified_action, noise.smoothing, settings.target_noise)
+            true_action = smoothed(true_action, noise.smoothing, settings.target_noise)
+
+        z = weights(rows.obs, rows.action) + noise.shift
+        next_z = self.judged_weights(weights, rows.next_obs, noise.shift)
+        values = [critic(rows.next_obs, modified_action, next_z) for critic in learner.target_critics.modified]
+        reward = rows.reward + jnp.sum(z * rows.terms, axis=-1)
+        modified = td_target(reward, values, rows.terminated, settings.gamma)
+        if self.estimator is None:
+            return None, modified, None
+        values = [critic(rows.next_obs, true_action) for critic in learner.target_critics.true]
+        return z, modified, td_target(rows.reward, values, rows.terminated, settings.gamma)
+
+    def judged_weights(
+        self, weights: WeightFunction, obs: Float[Array, "sample obs"], shift: Array
+    ) -> Float[Array, "sample term"] | None:
+        """What Q~ takes besides state and action; nothing where nobody asks for its slope in z."""
+        return None if self.estimator is None else weights.hint(obs) + shift  # type: ignore[attr-defined]
+
+    def shown(
+        self,
+        policy: DeterministicPolicy,
+        weights: WeightFunction,
+        obs: Float[Array, "sample obs"],
+        shift: Float[Array, "sample term"] | float = 0.0,
+    ) -> Float[Array, "sample action"]:
+        """What the policy does; explicit mapping shows it the weights, here with noise."""
+        if not self.method.hyper_policy:
+            return policy(obs)
+        return policy(jnp.concatenate([obs, weights.hint(obs) + shift], axis=-1))  # type: ignore[attr-defined]
+
+    def policy_step(
+        self,
+        learner: DeterministicLearner,
+        weights: WeightFunction,
+        obs: Float[Array, "sample obs"],
+        shift: Float[Array, "sample term"],
+    ) -> tuple[DeterministicLearner, Float[Array, ""]]:
+        """theta -> theta': one step up Q~ (equation C.4). Only a policy that is shown weights must know of others."""
+        if not self.method.hyper_policy:
+            shift = jnp.zeros_like(shift)
+        z = self.judged_weights(weights, obs, shift)
+
+        def modified_return(policy: DeterministicPolicy) -> Float[Array, ""]:
+            return learner.critics.modified[0](obs, self.shown(policy, weights, obs, shift), z).mean()
+
+        gradient = jax.grad(modified_return)(learner.policy)
+        policy, optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam(self.settings), gradient)
+        return learner._replace(policy=policy, policy_optimiser=optimiser), optax.tree.norm(gradient)

@@ -1,0 +1,185 @@
+"""The upper level of appendix C: how the true return of a deterministic policy moves with phi.
+
+By the deterministic policy gradient theorem the true return climbs with `mean_i Q(s_i, mu(s_i))` (Q held), and the
+policy itself climbs `mean_i Q~(s_i, mu_theta(s_i), z_phi(s_i))`: theta' depends on phi through the last argument.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from bipars.lower.ddpg import Critic, DeterministicPolicy
+from bipars.lower.policies import HyperPolicy
+from bipars.networks import count_parameters, ravel
+from bipars.shaping.weights import WeightFunction
+from bipars.upper.base import unravel_like
+
+Form = Literal["exact", "constant-critic", "none"]
+
+
+class Judged(NamedTuple):
+    """States, and the critic that judges actions in them."""
+
+    obs: Float[Array, "sample obs"]
+    critic: Critic
+
+
+class DeterministicStep(NamedTuple):
+    """The step theta -> theta' that the lower level just took: from where, in which states, after which Q~."""
+
+    policy: DeterministicPolicy
+    samples: Judged
+
+
+def true_gradient(policy: DeterministicPolicy, samples: Judged) -> DeterministicPolicy:
+    """v: the gradient of the true return at theta'."""
+    return jax.grad(lambda theta: samples.critic(samples.obs, theta(samples.obs)).mean())(policy)
+
+
+def slope_along(
+    weights: WeightFunction, samples: Judged, action: Float[Array, "sample action"], w: Float[Array, "sample action"]
+) -> Float[Array, ""]:
+    """mean_i w_i . grad_a Q~(s_i, a_i, z_phi(s_i)), whose derivative in phi is the mixed derivative of equation C.6."""
+    z = weights.hint(samples.obs)  # type: ignore[attr-defined]
+    return jax.jvp(lambda a: samples.critic(samples.obs, a, z), (action,), (w,))[1].mean()
+
+
+@dataclass(frozen=True)
+class DeterministicMapping:
+    """EM: mu(s, z_phi(s)), hence the chain rule through the policy's input (equation C.3)."""
+
+    needs_credit: bool = False
+
+    def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> tuple[()]:
+        return ()
+
+    def update(
+        self,
+        h: Any,
+        step: DeterministicStep,
+        policy: DeterministicPolicy,
+        weights: WeightFunction,
+        samples: Judged,
+    ) -> tuple[WeightFunction, Any]:
+        def true_return(phi: WeightFunction) -> Float[Array, ""]:
+            return samples.critic(samples.obs, HyperPolicy(policy, phi).mode(samples.obs)).mean()
+
+        return jax.grad(true_return)(weights), h
+
+
+@dataclass(frozen=True)
+class DeterministicMetaGradient:
+    """MGL: v^T d theta'/d phi per unit of alpha, through the last step alone (equation C.6).
+
+    The n x m matrix is never built: `w_i = (d mu(s_i)/d theta) v` for all samples is one Jacobian-vector product.
+    """
+
+    needs_credit: bool = False
+
+    def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> tuple[()]:
+        return ()
+
+    def update(
+        self,
+        h: Any,
+        step: DeterministicStep,
+        policy: DeterministicPolicy,
+        weights: WeightFunction,
+        samples: Judged,
+    ) -> tuple[WeightFunction, Any]:
+        v = true_gradient(policy, samples)
+        action, w = jax.jvp(lambda theta: theta(step.samples.obs), (step.policy,), (v,))
+        return jax.grad(slope_along)(weights, step.samples, action, w), h
+
+
+def direct_term(step: DeterministicStep, weights: WeightFunction) -> Float[Array, "theta phi"]:
+    """M: mean_i (d mu_i/d theta)^T (d/dz grad_a Q~_i) (dz_i/dphi), the part of d theta'/d phi that MGL has."""
+    obs, critic = step.samples
+
+    def mixed(s: Array, a: Array, z: Array) -> Float[Array, "action term"]:
+        return jax.jacfwd(jax.grad(critic, argnums=1), argnums=2)(s, a, z)
+
+    mu = _jacobians(lambda theta, s: theta(s), step.policy, obs)
+    z = _jacobians(lambda phi, s: phi.hint(s), weights, obs)
+    cross = jax.vmap(mixed)(obs, step.policy(obs), weights.hint(obs))  # type: ignore[attr-defined]
+    left = jnp.einsum("iat,iak->ikt", mu, cross).reshape(-1, mu.shape[-1])
+    return left.T @ z.reshape(-1, z.shape[-1]) / obs.shape[0]
+
+
+def _jacobians(
+    function: Any, parameters: Any, obs: Float[Array, "sample obs"]
+) -> Float[Array, "sample output parameter"]:
+    """Each output of each sample, differentiated by every parameter."""
+    found = jax.vmap(jax.jacrev(function), (None, 0))(parameters, obs)
+    return jnp.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(found)], axis=-1)
+
+
+def hessian_product(
+    step: DeterministicStep, weights: WeightFunction, h: Float[Array, "theta phi"]
+) -> Float[Array, "theta phi"]:
+    """H h with H the Hessian in theta of mean_i Q~(s_i, mu_theta(s_i), z_i).
+
+    Q~ enters H by its slope and curvature in the action alone, so its second-order expansion around mu_theta(s_i) has
+    the same H. Differentiating that instead leaves the critic's network out of all directions but the first.
+    """
+    obs, critic = step.samples
+    z = weights.hint(obs)  # type: ignore[attr-defined]
+    base = step.policy(obs)
+    slope = jax.vmap(jax.grad(critic, argnums=1))(obs, base, z)
+    curvature = jax.vmap(jax.hessian(critic, argnums=1))(obs, base, z)
+    flat, unravel = ravel_pytree(step.policy)
+
+    def expansion(theta: Float[Array, " theta"]) -> Float[Array, ""]:
+        move = unravel(theta)(obs) - base
+        second = jnp.einsum("ia,iab,ib->i", move, curvature, move)
+        return jnp.mean(jnp.sum(slope * move, axis=-1) + 0.5 * second)
+
+    _, product = jax.linearize(jax.grad(expansion), flat)
+    if flat.size <= h.shape[1]:
+        return jax.lax.map(product, jnp.eye(flat.size, dtype=flat.dtype)) @ h  # H is symmetric
+    return jax.lax.map(product, h.T).T
+
+
+@dataclass(frozen=True)
+class DeterministicIncremental:
+    """IMGL: h <- (I + alpha H) h + alpha M, and v^T h (equations C.8 to C.10).
+
+    `exact` is all of it; `none` drops H. `constant-critic` drops M, and with it h would never leave 0, where it starts:
+    here h starts every round with one M, which the round's other steps carry on.
+    """
+
+    learning_rate: float
+    form: Form
+    needs_credit: bool = False
+
+    def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> Float[Array, "theta phi"]:
+        return jnp.zeros((count_parameters(policy), count_parameters(weights)))
+
+    def follow(
+        self, h: Float[Array, "theta phi"], step: DeterministicStep, weights: WeightFunction
+    ) -> Float[Array, "theta phi"]:
+        match self.form:
+            case "exact":
+                change = hessian_product(step, weights, h) + direct_term(step, weights)
+            case "none":
+                change = direct_term(step, weights)
+            case "constant-critic":
+                change = jax.lax.cond(
+                    h.any(), lambda: hessian_product(step, weights, h), lambda: direct_term(step, weights)
+                )
+        return h + self.learning_rate * change
+
+    def update(
+        self,
+        h: Float[Array, "theta phi"],
+        step: DeterministicStep,
+        policy: DeterministicPolicy,
+        weights: WeightFunction,
+        samples: Judged,
+    ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
+        h = self.follow(h, step, weights)
+        return unravel_like(weights, ravel(true_gradient(policy, samples)) @ h), h

@@ -1,0 +1,257 @@
+"""DDPG and its options: targets by hand, what is remembered, runs that are interrupted, and real learning."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bipars
+from bipars.config import Config, DDPGConfig, WeightConfig
+from bipars.envs.world import Batch
+from bipars.errors import UsageError
+from bipars.lower.ddpg import ExploringPolicy, follow, smoothed, td_target
+from bipars.lower.replay import Replay, Transitions, bytes_per_transition
+from bipars.methods import METHODS
+from bipars.program import build, complete
+from bipars.runs.directory import RunDirectory
+from bipars.runs.execute import execute
+
+TINY = DDPGConfig(
+    policy_hidden=(8,), value_hidden=(8, 8), num_envs=4, update_period=40, gradient_steps=4, batch_size=16,
+    warmup_steps=40,
+)  # fmt: skip
+
+
+def tiny(method="ddpg-mgl", rounds=6, **changes):
+    settings = Config(
+        env="cartpole-continuous",
+        terms=("harmful", "beneficial"),
+        method=method,
+        total_steps=40 * rounds,
+        evaluation_episodes=2,
+        checkpoint_every=2,
+        weights=WeightConfig(hidden=(3,)),
+        ddpg=replace(TINY, **changes),
+    )
+    return complete(settings)
+
+
+def test_targets_by_hand():
+    """Nothing follows a termination; a truncated episode is worth what follows it; of twins the smaller counts."""
+    reward, terminated = jnp.array([1.0, -1.0, 0.5]), jnp.array([False, True, False])
+    one = td_target(reward, [jnp.array([2.0, 9.0, -4.0])], terminated, 0.9)
+    np.testing.assert_allclose(one, [1 + 1.8, -1.0, 0.5 - 3.6], rtol=1e-6)
+    two = td_target(reward, [jnp.array([2.0, 9.0, -4.0]), jnp.array([1.0, -9.0, 6.0])], terminated, 0.9)
+    np.testing.assert_allclose(two, [1 + 0.9, -1.0, 0.5 - 3.6], rtol=1e-6)
+
+
+def test_smoothing_by_hand():
+    action, noise = jnp.array([0.0, 0.9, -0.2]), jnp.array([1.0, 2.0, -9.0])
+    np.testing.assert_allclose(smoothed(action, noise, 0.2), [0.2, 1.0, -0.7], rtol=1e-6)
+    np.testing.assert_array_equal(smoothed(action, noise, 0.0), action)
+
+
+def test_target_networks_follow():
+    np.testing.assert_allclose(follow(jnp.array([1.0]), jnp.array([3.0]), 0.25), [1.5])
+
+
+def rows(algorithm, state):
+    """Transitions of all three kinds: going on, cut off (which is stored as going on) and terminated."""
+    _, batch = algorithm.world.run(algorithm.acting(state), state.env, jax.random.key(1))
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    terms = jax.random.normal(jax.random.key(2), flat.terms.shape)
+    terminated = jnp.arange(flat.reward.size) % 3 == 0
+    return Transitions(flat.obs, flat.action, flat.next_obs, flat.reward, terms, terminated)
+
+
+@pytest.mark.parametrize("method", ["ddpg-ns", "ddpg-em", "ddpg-mgl"])
+@pytest.mark.parametrize("td3", [False, True])
+def test_the_loops_critics_learn_towards_these_targets(method, td3):
+    changes = {"twin_critics": True, "policy_delay": 2, "target_noise": 0.3} if td3 else {}
+    algorithm = build(tiny(method, weight_jitter=0.4, **changes)).algorithm
+    state = algorithm.init(jnp.uint32(0))
+    # Target networks that are not the networks, so that a mistake of one for the other shows.
+    shaken = jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(x.size), x.shape), state.learner)
+    learner = state.learner._replace(target_policy=shaken.target_policy, target_critics=shaken.target_critics)
+    data, noise = rows(algorithm, state), algorithm.draw_noise(jax.random.key(3), (40,))
+    after, log = algorithm.critic_step(learner, state.weights, data, noise)
+
+    learns, em = method != "ddpg-ns", method == "ddpg-em"
+    jitter = noise.shift
+    assert np.std(jitter) == pytest.approx(0.4 * learns, rel=0.3)
+    z, next_z = state.weights(data.obs, data.action) + jitter, state.weights(data.next_obs, data.action)
+
+    def next_action(shown):
+        seen = jnp.concatenate([data.next_obs, shown], -1) if em else data.next_obs
+        smoothing = jnp.clip(0.3 * noise.smoothing, -0.75, 0.75) if td3 else 0.0
+        return jnp.clip(learner.target_policy(seen) + smoothing, -1, 1)
+
+    given = (z, next_z + jitter) if learns else (None, None)
+    values = [c(data.next_obs, next_action(next_z + jitter), given[1]) for c in learner.target_critics.modified]
+    assert len(values) == 1 + td3
+    alive = 1 - data.terminated
+    target = data.reward + (z * data.terms).sum(-1) + 0.99 * alive * np.min(values, axis=0)
+    expected = sum(np.mean((c(data.obs, data.action, given[0]) - target) ** 2) for c in learner.critics.modified)
+    np.testing.assert_allclose(log["modified_critic_loss"], expected, rtol=1e-4)
+    assert len(learner.critics.true) == learns * (1 + td3)
+    if learns:
+        values = [c(data.next_obs, next_action(next_z)) for c in learner.target_critics.true]
+        target = data.reward + 0.99 * alive * np.min(values, axis=0)
+        expected = sum(np.mean((c(data.obs, data.action) - target) ** 2) for c in learner.critics.true)
+        np.testing.assert_allclose(log["true_critic_loss"], expected, rtol=1e-4)
+    _, later = algorithm.critic_step(after._replace(target_critics=learner.target_critics), state.weights, data, noise)
+    assert later["modified_critic_loss"] < log["modified_critic_loss"]
+
+
+def batch_of(values):
+    """A batch whose every number tells which transition it belongs to."""
+    x = jnp.asarray(values, float).reshape(-1, 2)
+    wide = jnp.stack([x, -x], axis=-1)
+    return Batch(wide, x[..., None], x, wide + 0.5, x, x % 2 == 0, x > 0, wide * 10, jnp.zeros((), bool))
+
+
+def test_the_replay_keeps_the_newest_and_never_mixes_two_transitions():
+    replay = Replay.empty(10, 2, 1, 2)
+    for first in (0, 6, 12):
+        replay = replay.add(batch_of(range(first, first + 6)))
+    assert int(replay.added) == 18
+    kept = np.asarray(replay.rows.reward)
+    assert sorted(kept) == list(range(8, 18))
+    np.testing.assert_array_equal(replay.rows.obs, np.stack([kept, -kept], -1))
+    np.testing.assert_array_equal(replay.rows.next_obs, np.stack([kept, -kept], -1) + 0.5)
+    np.testing.assert_array_equal(replay.rows.terms, 10 * np.stack([kept, -kept], -1))
+    np.testing.assert_array_equal(replay.rows.action[:, 0], kept)
+    np.testing.assert_array_equal(replay.rows.terminated, kept % 2 == 0)
+
+
+def test_only_what_was_experienced_is_drawn():
+    replay = Replay.empty(100, 2, 1, 2).add(batch_of(range(1, 7)))
+    drawn = replay.at(replay.draw(jax.random.key(0), (500,))).reward
+    assert set(np.asarray(drawn).tolist()) == {1, 2, 3, 4, 5, 6}
+
+
+def test_warm_up_acts_at_random_and_learns_nothing():
+    program = build(tiny(rounds=4, warmup_steps=80))
+    state = program.init(0)
+    first, signals = program.iterate(state, 0)
+    assert signals.log["modified_critic_loss"] == 0
+    jax.tree.map(np.testing.assert_array_equal, first.learner.critics, state.learner.critics)
+    actions = np.asarray(first.learner.replay.rows.action)[:40, 0]
+    assert actions.min() < -0.7
+    assert actions.max() > 0.7
+    second, signals = program.iterate(first, 0)
+    assert signals.log["modified_critic_loss"] > 0
+    assert not np.allclose(second.learner.policy.net.layers[0].weight, state.learner.policy.net.layers[0].weight)
+
+
+def test_exploration_is_noise_around_the_policy():
+    algorithm = build(tiny()).algorithm
+    policy = algorithm.init(jnp.uint32(0)).learner.policy
+    exploring = ExploringPolicy(policy, jnp.asarray(0.3), jnp.asarray(False))
+    obs = jnp.zeros((4000, 4))
+    action = exploring.sample(obs, exploring.draw_noise(jax.random.key(0), (4000,)))
+    assert np.std(action) == pytest.approx(0.3, rel=0.1)
+    np.testing.assert_array_equal(exploring.mode(obs), policy(obs))
+
+
+@pytest.mark.parametrize("method", ["ddpg-em", "ddpg-mgl", "ddpg-imgl"])
+def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path, method):
+    config = tiny(method, replay_capacity=100, twin_critics=True, policy_delay=2)
+    calm, stopped = (RunDirectory.create(tmp_path / name, config) for name in ("calm", "stopped"))
+    assert execute(calm, lambda: False)
+    answers = iter([False, False, True])
+    assert not execute(stopped, lambda: next(answers))
+    assert execute(stopped, lambda: False)
+    newest = [max(run.checkpoints.glob("*.safetensors")).read_bytes() for run in (calm, stopped)]
+    assert newest[0] == newest[1]
+    assert calm.metrics_file.read_bytes() == stopped.metrics_file.read_bytes()
+
+
+def test_every_form_of_imgl_moves_the_weights():
+    for form in ("exact", "none", "constant-critic"):
+        program = build(tiny("ddpg-imgl", second_order=form))
+        state = program.init(0)
+        for _ in range(3):
+            state, signals = program.iterate(state, 0)
+        assert signals.log["weight_gradient_norm"] > 0
+        assert np.abs(state.h).max() > 0
+
+
+def test_an_agent_in_an_environment_stepped_from_python():
+    """Pendulum's actions reach from -2 to 2."""
+    agent = bipars.BiPaRS("Pendulum-v1", terms=["torque"], method="ddpg-mgl", ddpg=TINY, evaluation_episodes=1)
+    agent.learn(120)
+    obs = np.zeros((200, 3), np.float32)
+    action, _ = agent.predict(obs)
+    assert action.shape == (200, 1)
+    assert np.abs(action).max() <= 2
+    assert np.std(action) > 0.1
+    assert np.std(agent.predict(obs, deterministic=True)[0]) == 0
+    assert agent.weights(obs, action).shape == (200, 1)
+    # All the transitions of both episodes' middles: never terminated, each the start of the next.
+    replay = agent._state.learner.replay
+    assert int(replay.added) == 120
+    assert not np.asarray(replay.rows.terminated).any()
+    np.testing.assert_array_equal(replay.rows.next_obs[:36], replay.rows.obs[4:40])
+
+
+def test_saved_agents_go_on_with_what_they_remember(tmp_path):
+    agent = bipars.BiPaRS("cartpole-continuous", ["harmful"], "ddpg-em", ddpg=TINY, evaluation_episodes=1).learn(80)
+    again = bipars.BiPaRS.load(agent.save(tmp_path / "agent"))
+    jax.tree.map(np.testing.assert_array_equal, again._state.learner.replay, agent._state.learner.replay)
+    assert agent.learn(40).metrics[-1] == again.learn(40).metrics[-1]
+
+
+def test_the_default_capacity_keeps_checkpoints_small():
+    for env, terms in (("cartpole-continuous", ("harmful",)), ("HalfCheetah-v5", ("torque",)), ("Humanoid-v5", ())):
+        config = complete(Config.from_dict({"env": env, "terms": terms, "method": "ddpg", "total_steps": 10**6}))
+        sizes = {"cartpole-continuous": (4, 1, 1), "HalfCheetah-v5": (17, 6, 1), "Humanoid-v5": (348, 17, 0)}[env]
+        replay = jax.eval_shape(lambda sizes=sizes, config=config: Replay.empty(config.ddpg.replay_capacity, *sizes))
+        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay.rows))
+        assert size == config.ddpg.replay_capacity * bytes_per_transition(*sizes)
+        assert 40 * 2**20 < size <= 64 * 2**20
+
+
+def test_names_of_deterministic_methods_begin_with_ddpg():
+    """`Config.lower` goes by the name."""
+    assert [name for name, row in METHODS.items() if row.deterministic] == [n for n in METHODS if n.startswith("ddpg")]
+    for name in METHODS:
+        assert isinstance(Config(method=name).lower, DDPGConfig) == METHODS[name].deterministic
+
+
+BAD = [
+    ({"env": "cartpole"}, "needs continuous actions; environment 'cartpole' has 2 discrete ones. Use 'mgl'"),
+    ({"env": "CartPole-v1"}, "needs continuous actions; environment 'CartPole-v1' has 2"),
+    ({"terms": ()}, "give at least one term"),
+    ({"weights": {"form": "state-action"}}, "weights.form is 'state-action', expected 'state' or 'scalar'"),
+    ({"ppo": {"gamma": 0.5}}, "settings of ppo have no effect. Use those of ddpg"),
+    ({"upper": {"sampling": "round"}}, "settings of upper have no effect"),
+    ({"method": "mgl", "ddpg": {"gamma": 0.5}}, "settings of ddpg have no effect. Use those of ppo"),
+    ({"ddpg": {"policy_delay": 3}}, "ddpg.gradient_steps is 4; expected a multiple of ddpg.policy_delay"),
+    ({"ddpg": {"num_envs": 3}}, "ddpg.update_period is 40; expected a multiple of ddpg.num_envs"),
+    ({"ddpg": {"replay_capacity": 10}}, "ddpg.replay_capacity is 10; expected at least ddpg.update_period"),
+    ({"ddpg": {"target_rate": 0.0}}, "ddpg.target_rate is 0.0; expected a number in"),
+    ({"ddpg": {"weight_jitter": -1.0}}, "ddpg.weight_jitter is -1.0; expected a number of at least 0"),
+    ({"ddpg": {"second_order": "opg"}}, "ddpg.second_order 'opg'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD)
+def test_bad_input_is_named_before_training(settings, message):
+    given = {"env": "cartpole-continuous", "terms": ("harmful",), "method": "ddpg-mgl"} | settings
+    if given["method"].startswith("ddpg"):
+        sizes = {"num_envs": 4, "update_period": 40, "gradient_steps": 4}
+        given["ddpg"] = sizes | settings.get("ddpg", {})
+    with pytest.raises(UsageError) as error:
+        complete(Config.from_dict(given))
+    assert message in str(error.value)
+
+
+@pytest.mark.usefixtures("optimised")
+def test_ddpg_learns_to_balance_and_mgl_turns_a_harmful_term_down():
+    plain = bipars.BiPaRS("cartpole-continuous", method="ddpg", seed=0).learn(20_000)
+    assert max(row["evaluation_length"] for row in plain.metrics) > 120
+    shaped = bipars.BiPaRS("cartpole-continuous", ["harmful"], "ddpg-mgl", seed=0).learn(20_000)
+    assert shaped.metrics[-1]["weight/harmful"] < 0.8

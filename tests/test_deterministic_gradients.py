@@ -1,0 +1,152 @@
+"""The upper level for deterministic policies against automatic differentiation through the inner loop, in float64."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.config import DDPGConfig, WeightConfig
+from bipars.envs.base import BoxActions, Spaces
+from bipars.lower.ddpg import Critic, DeterministicPolicy, init_deterministic
+from bipars.networks import ravel
+from bipars.shaping.weights import make_weights
+from bipars.upper.deterministic import (
+    DeterministicIncremental,
+    DeterministicMapping,
+    DeterministicMetaGradient,
+    DeterministicStep,
+    Judged,
+    hessian_product,
+)
+from problems import assert_same
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+ALPHA = 0.05
+CASES = [(1, 1, "state"), (3, 2, "state"), (2, 3, "scalar")]
+"""Dimensions of the action, number of terms, form of the weight function."""
+
+
+class Problem(NamedTuple):
+    policy: DeterministicPolicy
+    weights: object
+    modified: Critic
+    true: Critic
+    obs: list[jax.Array]
+    """States of four minibatches."""
+
+    def climb(self, policy, obs, weights):
+        """theta -> theta': one plain step up Q~ (equation C.4)."""
+        gradient = jax.grad(lambda theta: self.modified(obs, theta(obs), weights.hint(obs)).mean())(policy)
+        return jax.tree.map(lambda p, g: p + ALPHA * g, policy, gradient)
+
+    def true_return(self, policy):
+        return self.true(self.obs[-1], policy(self.obs[-1])).mean()
+
+    def judged(self, i):
+        return Judged(self.obs[i], self.modified)
+
+    @property
+    def fresh(self):
+        return Judged(self.obs[-1], self.true)
+
+
+def make(action_size, num_terms, form, hints=0):
+    keys = jax.random.split(jax.random.key(0), 5)
+    config = DDPGConfig(policy_hidden=(5, 4), value_hidden=(6, 5), activation="tanh")
+    policy, critics = init_deterministic(keys[0], config, 4, action_size, hints, num_terms)
+    spaces = Spaces(4, BoxActions(action_size))
+    weights = make_weights(keys[1], WeightConfig(form=form, hidden=(4, 3)), spaces, num_terms)
+
+    def shake(tree, key):
+        leaves, structure = jax.tree.flatten(tree)
+        moved = [x + 0.4 * jax.random.normal(jax.random.fold_in(key, i), x.shape) for i, x in enumerate(leaves)]
+        return jax.tree.unflatten(structure, moved)
+
+    policy, critics, weights = (shake(x, k) for x, k in zip((policy, critics, weights), keys[2:], strict=True))
+    obs = [jax.random.normal(jax.random.key(i + 10), (12, 4)) for i in range(4)]
+    return Problem(policy, weights, critics.modified[0], critics.true[0], obs)
+
+
+@pytest.mark.parametrize(("action_size", "num_terms", "form"), CASES)
+def test_mgl_is_the_derivative_through_one_step(action_size, num_terms, form):
+    problem = make(action_size, num_terms, form)
+
+    @jax.jit
+    def both(weights):
+        expected = jax.grad(lambda w: problem.true_return(problem.climb(problem.policy, problem.obs[0], w)))(weights)
+        after = problem.climb(problem.policy, problem.obs[0], weights)
+        step = DeterministicStep(problem.policy, problem.judged(0))
+        found, _ = DeterministicMetaGradient().update((), step, after, weights, problem.fresh)
+        return jax.tree.map(lambda x: ALPHA * x, found), expected
+
+    assert_same(*both(problem.weights))
+
+
+@pytest.mark.parametrize("form", ["exact", "none", "constant-critic"])
+@pytest.mark.parametrize(("action_size", "num_terms", "weights_form"), CASES)
+def test_imgl_is_the_derivative_through_all_steps_with_what_its_form_holds_constant(
+    action_size, num_terms, weights_form, form
+):
+    problem = make(action_size, num_terms, weights_form)
+    hold = jax.lax.stop_gradient
+
+    @jax.jit
+    def both(weights):
+        def true_return(weights):
+            policy = problem.policy
+            for i, obs in enumerate(problem.obs[:3]):
+                held = hold(policy) if form == "none" else policy
+                seen = hold(weights) if form == "constant-critic" and i else weights
+                step = jax.tree.map(lambda a, b: b - a, held, problem.climb(held, obs, seen))
+                policy = jax.tree.map(jnp.add, policy, step)
+            return problem.true_return(policy)
+
+        estimator = DeterministicIncremental(ALPHA, form)
+        policy, h = problem.policy, estimator.init(problem.policy, weights, None)
+        for i in range(3):
+            after = problem.climb(policy, problem.obs[i], weights)
+            step = DeterministicStep(policy, problem.judged(i))
+            found, h = estimator.update(h, step, after, weights, problem.fresh)
+            policy = after
+        return found, jax.grad(true_return)(weights)
+
+    assert_same(*both(problem.weights))
+
+
+@pytest.mark.parametrize(("action_size", "num_terms", "form"), CASES)
+def test_em_is_the_derivative_through_the_policys_input(action_size, num_terms, form):
+    problem = make(action_size, num_terms, form, hints=num_terms)
+    obs = problem.obs[-1]
+    z = problem.weights.hint(obs)
+    action = problem.policy(jnp.concatenate([obs, z], -1))
+    by_action = jax.grad(lambda a: problem.true(obs, a).sum())(action)
+    by_input = jax.vmap(jax.jacfwd(lambda s, z: problem.policy(jnp.concatenate([s, z])), argnums=1))(obs, z)
+    by_phi = jax.jacrev(lambda w: w.hint(obs))(problem.weights)
+    along = jnp.einsum("ia,iak->ik", by_action, by_input) / obs.shape[0]
+    expected = jax.tree.map(lambda leaf: jnp.tensordot(along, leaf, 2), by_phi)
+    found, _ = DeterministicMapping().update((), None, problem.policy, problem.weights, problem.fresh)
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("action_size", [1, 3])
+def test_hessian_product_from_either_side_is_the_hessian(action_size):
+    problem = make(action_size, 2, "state")
+    flat, unravel = jax.flatten_util.ravel_pytree(problem.policy)
+    obs, z = problem.obs[0], problem.weights.hint(problem.obs[0])
+    hessian = jax.jit(jax.hessian(lambda t: problem.modified(obs, unravel(t)(obs), z).mean()))(flat)
+    step = DeterministicStep(problem.policy, problem.judged(0))
+    for columns in (3, flat.size + 10):
+        h = jax.random.normal(jax.random.key(columns), (flat.size, columns))
+        assert_same(jax.jit(lambda h: hessian_product(step, problem.weights, h))(h), hessian @ h, 1e-10)
+
+
+def test_a_critic_of_relu_units_still_has_a_mixed_derivative():
+    """Piecewise linear in (s, a, z), it would have none: that z multiplies an output is what makes it learn."""
+    config = DDPGConfig(policy_hidden=(5,), value_hidden=(16, 16), activation="relu")
+    _, critics = init_deterministic(jax.random.key(0), config, 4, 2, 0, 1)
+    s, a, z = jnp.ones(4), jnp.full(2, 0.3), jnp.ones(1)
+    mixed = jax.jacfwd(jax.grad(critics.modified[0], argnums=1), argnums=2)(s, a, z)
+    assert np.abs(ravel(mixed)).min() > 0
