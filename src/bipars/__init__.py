@@ -7,7 +7,7 @@ from bipars._gymnasium import register as _register
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
     from bipars.callbacks import Callback, TensorBoard
-    from bipars.config import Config, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+    from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
     from bipars.results import load_results
@@ -19,6 +19,7 @@ _HOMES = {
     "BiparsError": "errors",
     "Callback": "callbacks",
     "Config": "config",
+    "DDPGConfig": "config",
     "DPBAConfig": "config",
     "LearnedWeightFunction": "export",
     "PPOConfig": "config",
@@ -34,8 +35,8 @@ _register()
 
 __version__ = "0.1.0"
 __all__ = [
-    "BiPaRS", "BiparsError", "Callback", "Config", "DPBAConfig", "LearnedWeightFunction", "PPOConfig", "Potential",
-    "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__", "load_results",
+    "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DPBAConfig", "LearnedWeightFunction", "PPOConfig",
+    "Potential", "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__", "load_results",
 ]  # fmt: skip
 
 

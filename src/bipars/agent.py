@@ -45,8 +45,8 @@ class BiPaRS:
     `env` is a Gymnasium id, an environment, or a function that makes one; `terms` are `RewardTerm`s or names of
     built-in ones; `method` is a row of the methods table. `true_reward` is "env" (the environment's),
     "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `potential` is a `Potential`, or the
-    name of a built-in one, for the methods that take one. `ppo`, `weight_function`, `upper` and `dpba` change settings
-    of one part: a dict changes what it names, a config object everything.
+    name of a built-in one, for the methods that take one. `ppo`, `weight_function`, `upper`, `dpba` and `ddpg` change
+    settings of one part: a dict changes what it names, a config object everything.
     """
 
     def __init__(
