@@ -225,7 +225,7 @@ class DPBAConfig(Settings):
 class DDPGConfig(Settings):
     """The lower level of the deterministic methods: DDPG, with the three additions of TD3 as settings."""
 
-    policy_hidden: tuple[int, ...] = (16, 16)
+    policy_hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the policy network."""
     value_hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of every critic."""

@@ -75,6 +75,9 @@ class Method:
         return (terms[0].as_cost(),)
 
 
+DETERMINISTIC_LEARNING_RATE = 1e-4
+"""Step size of phi over DDPG, which takes many more steps than PPO: at 5e-4 the weights outrun the policy."""
+
 METHODS: dict[str, Method] = {
     "ppo": Method("no shaping: the true reward alone", initial_weight=0.0),
     "ns": Method("naive shaping: every term counts fully, everywhere", initial_weight=1.0),
@@ -156,18 +159,21 @@ METHODS: dict[str, Method] = {
         continuous_form="state",
         estimator=lambda config: DeterministicMapping(),
         hyper_policy=True,
+        learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
     "ddpg-mgl": Method(
         "deterministic policy, meta-gradient learning",
         continuous_form="state",
         estimator=lambda config: DeterministicMetaGradient(),
+        learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
     "ddpg-imgl": Method(
         "deterministic policy, incremental meta-gradient learning",
         continuous_form="state",
         estimator=lambda config: DeterministicIncremental(config.ddpg.policy_learning_rate, config.ddpg.second_order),
+        learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
 }

@@ -77,15 +77,14 @@ def _mujoco(env: str, method: str) -> Config:
 
 
 def _deterministic(env: str, method: str) -> Config:
-    """Plain DDPG on cart-pole; TD3's additions everywhere else."""
+    """Plain DDPG on cart-pole, with a smaller policy where IMGL keeps an n x m matrix; TD3 everywhere else."""
     if find_compiled(env) is not None:
-        return Config(env=env, method=method, total_steps=100_000)
+        small = replace(DDPGConfig(), policy_hidden=(16, 16)) if method == "ddpg-imgl" else DDPGConfig()
+        return Config(env=env, method=method, total_steps=100_000, ddpg=small)
     settings = DDPGConfig(
         num_envs=4,
         gradient_steps=1_000,
         exploration_noise=0.1,
-        policy_hidden=(64, 64),
-        value_hidden=(64, 64),
         twin_critics=True,
         policy_delay=2,
         target_noise=0.2,
