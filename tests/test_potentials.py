@@ -398,10 +398,12 @@ def test_built_in_potentials_are_the_default_on_cartpole():
     for method, name in (("pbrs", "upright"), ("pba", "push"), ("dynamic-pbrs", "fading")):
         assert complete(Config(method=method)).potential == name
     obs = np.array([0.0, 0.0, 12 * np.pi / 180, 0.0])
-    assert given_potential("upright").fn(obs) == pytest.approx(-1.0)
+    assert given_potential("upright").fn(obs) == pytest.approx(0.0, abs=1e-6)
+    assert given_potential("upright").fn(obs * [0, 0, 0.5, 0]) == pytest.approx(0.075)
+    assert given_potential("upright").fn(np.array([0.0, 0.0, -obs[2], 4 * obs[2]])) == pytest.approx(0.1)
     assert given_potential("push").fn(obs, 1) == pytest.approx(0.1)
     assert given_potential("push").fn(obs, np.array([-0.2])) == 0.0
-    assert given_potential("fading").fn(obs, 200_000) == pytest.approx(-0.5)
+    assert given_potential("fading").fn(np.zeros(4), 200_000) == pytest.approx(0.05)
 
 
 def test_bad_potentials_are_named_before_training():

@@ -209,7 +209,9 @@ class Monks:
         from bipars.monks.learn import Monastery
         from bipars.monks.report import describe
         from bipars.monks.rules import Game
+        from bipars.runtime import enable_compilation_cache
 
+        enable_compilation_cache()
         game = Game(self.monks, self.gruel)
         self.learn.check()
         if not 0 <= self.seed < 2**32:

@@ -13,6 +13,8 @@ from bipars.runtime import keep_freed_memory, use_one_core
 
 METHODS = (
     ("ppo", "ppo", "opg"),
+    ("pbrs", "pbrs", "opg"),
+    ("dpba", "dpba", "opg"),
     ("em", "em", "opg"),
     ("mgl", "mgl", "opg"),
     ("single", "single", "opg"),
