@@ -258,7 +258,7 @@ def test_bad_input_is_named_before_training(settings, message):
 
 @pytest.mark.usefixtures("optimised")
 def test_ddpg_learns_to_balance_and_mgl_turns_a_harmful_term_down():
-    plain = bipars.BiPaRS("cartpole-continuous", method="ddpg", seed=0).learn(30_000)
+    plain = bipars.BiPaRS("cartpole-continuous", method="ddpg", ddpg=DDPGConfig()).learn(30_000)
     assert max(row["evaluation_length"] for row in plain.metrics) > 100
-    shaped = bipars.BiPaRS("cartpole-continuous", ["harmful"], "ddpg-mgl", seed=0).learn(30_000)
+    shaped = bipars.BiPaRS("cartpole-continuous", ["harmful"], "ddpg-mgl", ddpg=DDPGConfig()).learn(30_000)
     assert shaped.metrics[-1]["weight/harmful"] < 0.9

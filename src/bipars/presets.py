@@ -78,18 +78,12 @@ def _mujoco(env: str, method: str) -> Config:
 
 
 def _deterministic(env: str, method: str) -> Config:
-    """Plain DDPG on cart-pole, with a smaller policy where IMGL keeps an n x m matrix; TD3 everywhere else."""
+    """DDPG with TD3's additions, and a smaller policy on cart-pole where IMGL keeps an n x m matrix."""
+    settings = DDPGConfig(twin_critics=True, policy_delay=2, target_noise=0.2)
     if find_compiled(env) is not None:
-        small = replace(DDPGConfig(), policy_hidden=(16, 16)) if method == "ddpg-imgl" else DDPGConfig()
+        small = replace(settings, policy_hidden=(16, 16)) if method == "ddpg-imgl" else settings
         return Config(env=env, method=method, total_steps=100_000, ddpg=small)
-    settings = DDPGConfig(
-        num_envs=4,
-        gradient_steps=1_000,
-        exploration_noise=0.1,
-        twin_critics=True,
-        policy_delay=2,
-        target_noise=0.2,
-    )
+    settings = replace(settings, num_envs=4, gradient_steps=1_000, exploration_noise=0.1)
     config = Config(
         env=env, method=method, total_steps=50_000, evaluation_episodes=10, evaluation_every=5, ddpg=settings
     )
