@@ -4,13 +4,14 @@ import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from bipars.callbacks import require_tensorboard
 from bipars.config import Config
+from bipars.envs.base import Spaces
 from bipars.envs.make import Env, check_world, is_compiled, make_world
 from bipars.errors import UsageError
 from bipars.lower.normalise import Moments
@@ -86,8 +87,11 @@ class Objects:
 NO_OBJECTS = Objects()
 
 
-def complete(config: Config, objects: Objects = NO_OBJECTS) -> Config:
-    """The configuration checked and with every default filled in."""
+def complete(config: Config, objects: Objects = NO_OBJECTS, tried: dict[Any, Spaces] | None = None) -> Config:
+    """The configuration checked and with every default filled in.
+
+    `tried` remembers environments with their terms, so that a plan of many runs tries each of them once.
+    """
     if objects.terms is not None:
         config = replace(config, terms=tuple(term.name for term in objects.terms))
     else:
@@ -99,8 +103,12 @@ def complete(config: Config, objects: Objects = NO_OBJECTS) -> Config:
     true_reward = TrueReward(config.reward, objects.true_reward)
     shaping = find_method(config.method).shaping(config, find_potential(config, objects.potential))
     given = shaping if isinstance(shaping, GivenPotential) else None
-    spaces = check_world(config, make_terms(config, objects.terms), true_reward, objects.env, given)
-    return resolve(config, spaces)
+    tried = {} if tried is None else tried
+    options = json.dumps(config.env_options, sort_keys=True)
+    trial = (config.env, options, config.terms, config.reward, config.vector, config.method, config.potential)
+    if trial not in tried:
+        tried[trial] = check_world(config, make_terms(config, objects.terms), true_reward, objects.env, given)
+    return resolve(config, tried[trial])
 
 
 def find_potential(config: Config, given: Potential | None) -> Potential | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bipars.config import Config
+from bipars.envs.base import Spaces
 from bipars.errors import UsageError, unknown
 from bipars.program import complete
 from bipars.reuse import check_reuse
@@ -108,12 +109,13 @@ def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
     if not isinstance(grids, list) or not grids:
         raise UsageError("no [[grid]] in it, so nothing to run")
     cells: dict[str, Cell] = {}
+    tried: dict[Any, Spaces] = {}
     for number, grid in enumerate(grids, 1):
         _check_keys(f"key in grid {number}", grid, GRID_KEYS)
         try:
             settings = _merge(_settings(data), _settings(grid))
             common = {"seeds": data.get("seeds", "0"), "steps": data.get("steps")}
-            for cell in _expand({**common, **grid, "settings": settings}, changes):
+            for cell in _expand({**common, **grid, "settings": settings}, changes, tried):
                 if cell.name in cells:
                     raise UsageError(f"the cell '{cell.name}' stands there twice; give one of them a label")
                 cells[cell.name] = cell
@@ -149,7 +151,7 @@ def _check_source(cell: Cell, cells: dict[str, Cell]) -> None:
     check_reuse(cell.config, source.config, f"cell '{source.name}'")
 
 
-def _expand(grid: dict[str, Any], changes: Changes) -> Iterator[Cell]:
+def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) -> Iterator[Cell]:
     seeds = parse_seeds(str(changes.seeds or grid["seeds"]))
     steps = changes.steps or grid["steps"]
     for env, term, method in product(_names(grid, "env"), _terms(grid), _names(grid, "method")):
@@ -158,7 +160,8 @@ def _expand(grid: dict[str, Any], changes: Changes) -> Iterator[Cell]:
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         try:
             given = {**grid["settings"], "env": env, "terms": term, "method": method}
-            config = complete(Config.from_dict(given | ({"total_steps": steps} if steps is not None else {})))
+            config = Config.from_dict(given | ({"total_steps": steps} if steps is not None else {}))
+            config = complete(config, tried=tried)
             config = replace(config, total_steps=max(1, round(config.total_steps * changes.scale)))
             yield Cell(name, config, seeds, _source(grid, env, term))
         except UsageError as error:
