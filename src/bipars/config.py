@@ -53,7 +53,8 @@ class Settings:
         """NumPy's numbers become Python's, lists tuples; nan, or a value of another type, is an error."""
         for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
             value = _plain(getattr(self, name))
-            require(_fits(value, hint), f"{owner}{name}", value, _describe(hint))
+            if not _fits(value, hint):
+                require(False, f"{owner}{name}", value, _describe(hint))
             object.__setattr__(self, name, value)
 
     def _infinite_means_none(self, name: str, infinity: float = math.inf) -> None:
