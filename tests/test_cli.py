@@ -171,6 +171,12 @@ def test_a_stopped_command_checkpoints_and_resume_finishes(tmp_path, number):
     assert all((out / f"seed-000{seed}" / "result.json").exists() for seed in (0, 1))
 
 
+def test_a_reader_who_leaves_early_is_no_error():
+    command = f"{sys.executable} -m bipars.cli list | true"
+    result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert (result.returncode in (0, 141), result.stderr) == (True, "")
+
+
 def test_seeds_are_read_as_typed():
     assert parse_seeds("0-2,7") == (0, 1, 2, 7)
     with pytest.raises(UsageError, match="stands there twice"):

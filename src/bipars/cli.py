@@ -270,6 +270,9 @@ def main(arguments: list[str] | None = None) -> int:
     except BiparsError as error:
         print(f"bipars: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who read our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:
         if error.filename is None:
             raise
