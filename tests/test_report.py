@@ -350,3 +350,10 @@ def test_the_demo_ends_with_a_verdict_and_a_report(tmp_path, monkeypatch, capsys
     assert "harmful: reversed, harmful as written, helpful once reversed." in text
     assert f"Report: {tmp_path / 'demo' / 'report.html'}" in text
     assert (tmp_path / "demo" / "report.html").exists()
+
+
+@pytest.mark.parametrize(("name", "what"), [("pages", "a directory"), ("page.txt", "no name of a page")])
+def test_a_page_is_not_written_over_something_else(tmp_path, capfd, name, what):
+    (tmp_path / "pages").mkdir()
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / name)]) == 2
+    assert f"{name}, {what}; expected one such as" in capfd.readouterr().err

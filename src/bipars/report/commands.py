@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from bipars.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Report:
@@ -33,14 +35,24 @@ class Report:
         from bipars.suite.commands import count_workers
 
         workers = count_workers(self.workers)
+        if self.out is not None:
+            check_page(self.out)
         if self.compare and not make_comparisons(collect(self.directory), workers):
             print(f"stopped; go on with: bipars report {self.directory} --compare")
             return 130
         collection = collect(self.directory)
+        page = None if self.text else write_report(collection, self.out)
         print(verdict_text(collection))
-        if not self.text:
-            print(f"\nwritten: {write_report(collection, self.out)}")
+        if page is not None:
+            print(f"\nwritten: {page}")
         return 0
+
+
+def check_page(path: Path) -> None:
+    """Refuses what is no name of a page."""
+    if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
+        what = "a directory" if path.is_dir() else "no name of a page"
+        raise UsageError(f"--out is {path}, {what}; expected one such as {path.with_suffix('')}/report.html")
 
 
 @dataclass(frozen=True)
