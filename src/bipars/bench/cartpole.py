@@ -68,7 +68,7 @@ def measure_peer() -> dict[str, float]:
     torch.set_num_threads(1)
     model = stable_baselines3.PPO(
         "MlpPolicy",
-        make_vec_env("bipars/CartPole-v0", n_envs=20, env_kwargs={"render_mode": None}),
+        make_vec_env("bipars/CartPole-v0", n_envs=20),
         n_steps=1000,
         batch_size=800,
         n_epochs=2,  # 50 gradient steps as ours, of 800 samples (which divide the batch) instead of 1024
