@@ -139,6 +139,16 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(undisturbed, t
     assert run.metrics[-1]["round"] == ROUNDS
 
 
+def test_a_finished_run_whose_checkpoints_are_all_damaged_says_what_to_do(undisturbed, tmp_path, caplog):
+    shutil.copytree(undisturbed.path, tmp_path / "run")
+    for file in (tmp_path / "run" / "checkpoints").glob("*.safetensors"):
+        file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="holds no intact checkpoint; delete .*run and train again"):
+        load_weights(tmp_path / "run")
+    assert "using the one before it" in caplog.text
+    assert "there is none before it" in caplog.text
+
+
 def test_when_every_checkpoint_is_damaged_nothing_is_overwritten(tmp_path):
     run = copy_with_two_checkpoints(tmp_path)
     for path in run.checkpoints.glob("*.safetensors"):

@@ -90,11 +90,12 @@ def replace_checkpoint(directory: Path, round: int, state: Any) -> None:
 def verified_checkpoints(directory: Path) -> list[tuple[Manifest, bytes]]:
     """Every intact checkpoint, newest first; a damaged one is named in a warning and left out."""
     intact = []
+    oldest = min(directory.glob("*.json"), default=None)
     for path in sorted(directory.glob("*.json"), reverse=True):
         try:
             intact.append(_verify(path))
         except CheckpointError as error:
-            logger.warning("%s; using the checkpoint before it", error)
+            logger.warning("%s; %s", error, "there is none before it" if path == oldest else "using the one before it")
     return intact
 
 

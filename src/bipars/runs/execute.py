@@ -119,7 +119,8 @@ def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> t
     for manifest, content in verified_checkpoints(run.checkpoints):
         source = str(run.checkpoints / manifest.tensors)
         return program, decode_tree(content, program.abstract_state(), source), manifest.round
-    raise CheckpointError(f"{run.path} holds no intact checkpoint; train it first")
+    remedy = f"delete {run.path} and train again" if any(run.checkpoints.glob("*.json")) else "train it first"
+    raise CheckpointError(f"{run.path} holds no intact checkpoint; {remedy}")
 
 
 def load_weights(path: str | os.PathLike[str]) -> LearnedWeights:
