@@ -14,7 +14,11 @@ from bipars.suite.ray import execute_task, pack, run_on_ray, unpack
 from test_suite_faults import outcome, planned, suite_file
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning"
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore::ResourceWarning",
+    # Ray forks to start its programs, and JAX warns of every fork once it has worked in this process.
+    "ignore:os.fork:RuntimeWarning",
 )
 
 

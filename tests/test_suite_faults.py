@@ -174,13 +174,15 @@ def test_two_runners_on_one_directory_exactly_one_works(tmp_path, capfd):
 def test_a_full_disk_is_no_fault_of_the_run_and_leaves_it_readable(tmp_path):
     """A limit on the size of files stands in for the disk: the kernel refuses the write in the same place."""
     run = plan(tmp_path, ["ns"], "0")[0].prepare()
-    command = [sys.executable, "-m", "bipars.runs.worker", "--core", "0", str(run.path)]
-    limit = 12_000  # some rows of metrics, no checkpoint
-    process = subprocess.run(
-        command, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)), capture_output=True,
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bipars.runs.worker", "--core", "0", str(run.path)],
+        stderr=subprocess.PIPE,
         env=os.environ | {"BIPARS_CACHE": str(tmp_path / "cache")},
-    )  # fmt: skip
-    assert process.returncode == NO_SPACE, process.stderr.decode()
+    )
+    limit = 12_000  # some rows of metrics, no checkpoint
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    _, errors = process.communicate()
+    assert process.returncode == NO_SPACE, errors.decode()
     assert not run.error_file.exists()
     assert [row["round"] for row in run.metrics] == list(range(1, len(run.metrics) + 1))
     assert main(["resume", str(tmp_path / "out")]) == 0

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,7 +152,10 @@ def _connect(address: str | None, workers: int | None) -> None:
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(num_cpus=workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        with warnings.catch_warnings():
+            # Planning may have used JAX, which then warns of every fork; Ray's are followed by another program at once.
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            ray.init(num_cpus=workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
     try:
         ray.init(address=address, **quiet)
