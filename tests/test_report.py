@@ -19,8 +19,9 @@ from bipars.report.page import embedded_json
 from bipars.report.panels import collect
 from bipars.report.paper import paper_beside
 from bipars.report.tables import csv_text
-from bipars.report.text import verdict_text
+from bipars.report.text import results_text, verdict_text
 from bipars.report.verdict import judge, judge_use, verdicts
+from bipars.runs.directory import RunDirectory
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from fake_runs import ROUNDS, fake_cell
@@ -83,9 +84,36 @@ def test_without_a_comparison_nothing_is_said_to_help(tmp_path):
     assert verdict.word == "undecided"
     assert verdict.missing == ("naive", "plain")
     text = verdict_text(collect(tmp_path))
-    assert f"Weights only, no comparison. Make it with: bipars report {tmp_path} --compare" in text
+    assert "Weights only, no comparison: there is no run of the term as written (naive shaping) and training" in text
+    assert f"Make what is missing with: bipars report {tmp_path} --compare" in text
     assert judge("used", None) == "undecided"
     assert judge("reversed", None) == "reversed"
+
+
+def test_half_a_comparison_is_said_to_be_half(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
+    text = verdict_text(collect(tmp_path))
+    assert "Compared with training without the term (no shaping) only: there is no run of the term as written" in text
+    assert "Weights only" not in text
+    assert "--compare" in text
+
+
+def test_returns_that_never_differ_are_the_same(tmp_path):
+    verdict = task(tmp_path, [-1.0] * 4, [-1.0] * 4, [-1.0] * 4, weight=1.2)
+    assert {c.leans for c in verdict.comparisons.values()} == {0}
+    assert "as much true return as without" in verdict.sentences[1]
+
+
+def test_one_statistic_in_every_table_and_sentence(tmp_path):
+    verdict = task(tmp_path, [-0.9, -0.5, -0.4, 3.0], MIDDLE, MIDDLE, weight=1.2)
+    collection = collect(tmp_path)
+    figure = verdict.returns["learned"].text()
+    assert figure.startswith("-0.45 ")  # the mean would be 0.30
+    assert figure in results_text(collection)
+    assert figure in verdict_text(collection)
+    assert "-0.45 (" in verdict.sentences[1]
+    assert "interquartile mean" in verdict_text(collection)
 
 
 def test_seeds_that_disagree():
@@ -184,6 +212,38 @@ def test_failed_damaged_and_saved_runs_are_named_beside_the_rest(tmp_path, capsy
     page = (tmp_path / "report.html").read_text()
     assert "the reward is &lt;nan&gt;" in page
     assert "is a saved agent" in page
+
+
+@pytest.mark.parametrize("how", ["gone", "empty", "damaged"])
+def test_a_seed_whose_metrics_are_lost_is_named(tmp_path, capsys, how):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
+    lost = tmp_path / "ppo" / "seed-0002"
+    if how == "gone":
+        (lost / "metrics.jsonl").unlink()
+    else:
+        (lost / "metrics.jsonl").write_text("" if how == "empty" else "garbage\n")
+    status, text = message(capsys, tmp_path)
+    assert status == 0
+    assert f"MISSING {lost}: {lost / 'metrics.jsonl'} is {how}" in text
+    note = "1 of 4 seeds of no shaping (ppo) are missing, since their metrics cannot be read (seed 2)"
+    page = (tmp_path / "report.html").read_text()
+    assert note in " ".join(text.split())
+    assert note in page
+    assert f"MISSING {lost}" in page
+
+
+def test_running_stopped_and_waiting_runs_are_told_apart(tmp_path, capsys):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.2, finish=False)
+    (tmp_path / "seed-0003" / "metrics.jsonl").unlink()
+    with RunDirectory(tmp_path / "seed-0001").owned():
+        text = message(capsys, tmp_path, "--text")[1]
+    assert "1 of 4 runs are running, the last at 50%\n" in text
+    assert "2 of 4 runs stopped before the end, the last at 50%\n" in text
+    assert "1 runs have not begun\n" in text
+    assert "bipars resume" not in text
+    text = message(capsys, tmp_path, "--text")[1]
+    assert f"3 of 4 runs stopped before the end, the last at 50%; go on with: bipars resume {tmp_path}" in text
 
 
 def test_nothing_that_can_be_shown(tmp_path):
@@ -328,7 +388,7 @@ def test_the_papers_statements_stand_beside_our_figures(tmp_path):
     runs = record(root, load_suite(str(tmp_path / "my.toml")), ["my"]).runs(root)
     fill([run for run in runs if run.config.method != "ns"])
     collection = collect(root)
-    assert "3 runs of the suite have not begun; go on with: bipars resume" in verdict_text(collection)
+    assert "3 runs have not begun; go on with: bipars resume" in verdict_text(collection)
     (section,) = paper_beside(collection)
     assert section["panel"] == 0
     assert section["rows"][0]["says"] == "MGL ends above PPO's line."
@@ -357,3 +417,14 @@ def test_a_page_is_not_written_over_something_else(tmp_path, capfd, name, what):
     (tmp_path / "pages").mkdir()
     assert main(["report", str(tmp_path), "--out", str(tmp_path / name)]) == 2
     assert f"{name}, {what}; expected one such as" in capfd.readouterr().err
+
+
+def test_a_page_of_somebody_else_is_not_replaced(tmp_path, capfd):
+    fake_cell(tmp_path / "runs", "mgl", GOOD, weight=1.2)
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html><title>years of work</title>")
+    assert main(["report", str(tmp_path / "runs"), "--out", str(page)]) == 2
+    assert "page.html, which is no page of `bipars report`" in capfd.readouterr().err
+    page.unlink()
+    for _ in range(2):  # ours may be written again
+        assert main(["report", str(tmp_path / "runs"), "--out", str(page)]) == 0

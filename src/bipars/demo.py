@@ -7,8 +7,7 @@ from bipars.progress import standing_bar
 from bipars.report.build import write_report
 from bipars.report.curves import plot_curves
 from bipars.report.panels import collect
-from bipars.report.summary import summarise_runs, table
-from bipars.report.text import verdict_text
+from bipars.report.text import results_text, verdict_text
 from bipars.runs.directory import check_root
 from bipars.suite.finish import runner_of
 from bipars.suite.local import run_locally
@@ -43,9 +42,9 @@ def run_demo(out: Path, workers: int) -> int:
     picture = out / "curves.png"
     by_label = {label: [run for run in runs if run.config.method == method] for method, label in LABELS.items()}
     plot_curves(by_label, "cart-pole with a harmful term", picture)
-    print(table(summarise_runs(runs, out)))
-    print()
     collection = collect(out)
+    print(results_text(collection))
+    print()
     print(verdict_text(collection))
     print(f"\nCurves: {picture}")
     print(f"Report: {write_report(collection)}")

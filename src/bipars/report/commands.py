@@ -48,11 +48,22 @@ class Report:
         return 0
 
 
+MARK = b'<meta name="generator" content="bipars report">'
+"""How every page of ours begins: it stands in the first bytes of page.html."""
+HEAD = 1024
+
+
 def check_page(path: Path) -> None:
-    """Refuses what is no name of a page."""
+    """Refuses what is no name of a page, and to replace a page of somebody else."""
     if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
         what = "a directory" if path.is_dir() else "no name of a page"
         raise UsageError(f"--out is {path}, {what}; expected one such as {path.with_suffix('')}/report.html")
+    if path.exists():
+        with open(path, "rb") as file:
+            if MARK not in file.read(HEAD):
+                raise UsageError(
+                    f"--out is {path}, which is no page of `bipars report`. Choose another name, or delete it"
+                )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from bipars.report.panels import Collection, Panel
 from bipars.report.paper import paper_beside
 from bipars.report.record import record
 from bipars.report.summary import short_name
-from bipars.report.text import compare_command, no_verdict, standing
+from bipars.report.text import compare_command, no_verdict, standing, what_is_missing
 from bipars.report.verdict import (
     FEWEST_SEEDS,
     IGNORED_BELOW,
@@ -104,14 +104,14 @@ def embedded_json(data: Any) -> Any:
 def _view(collection: Collection) -> dict[str, Any]:
     """What the template is given: words and numbers, no markup."""
     records = collection.records
-    done = sum(r.status == "finished" for r in records)
+    done = sum(r.status == "done" for r in records)
     panels = [_panel(panel) for panel in collection.panels]
     count = len({(r.run.path.parent) for r in records})
     return {
         "title": f"bipars: {collection.root.resolve().name}",
         "standing": f"{collection.root.resolve().name}: {done} of {len(records)} runs finished, "
         f"{count} combination{'s' if count != 1 else ''} of task, terms and method.",
-        "notes": [{"text": line, "failed": line.startswith("FAILED")} for line in standing(collection)],
+        "notes": [{"text": line, "failed": line.startswith(("FAILED", "MISSING"))} for line in standing(collection)],
         "panels": panels,
         "compare": compare_command(collection.root),
         "ignored_below": IGNORED_BELOW,
@@ -137,7 +137,6 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 def _verdict(v: Verdict) -> dict[str, Any]:
     w = v.weights
-    missing = {"naive": "with the term as written", "plain": "without the term"}
     return {
         "term": short_name(v.term),
         "word": v.word,
@@ -145,7 +144,7 @@ def _verdict(v: Verdict) -> dict[str, Any]:
         "method": v.cell.title,
         "sentences": v.sentences,
         "advice": v.advice,
-        "missing": " and none ".join(missing[name] for name in v.missing),
+        "missing": what_is_missing(v) if v.missing else "",
         "weight": f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})",
         "overview": [_split(f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})")]
         + [_split(row["short"]) for row in _rivals(v.returns)],

@@ -1,7 +1,6 @@
 """Runs gathered for comparison: a panel is one task with its terms, a cell one method in it, a record one seed."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,14 +10,14 @@ from typing import Any, Literal
 import numpy as np
 
 from bipars.config import Config
-from bipars.errors import BiparsError, RunDirectoryError
+from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
 from bipars.methods import METHODS
 from bipars.report.summary import short_name
-from bipars.runs.directory import RunDirectory, find_runs
+from bipars.runs.directory import RunDirectory, State, find_runs
 from bipars.runs.metrics import evaluated
 from bipars.statistics import align
 
-Status = Literal["finished", "going", "stopped", "failed"]
+Status = State | Literal["unreadable"]
 Role = Literal["plain", "naive", "learner", "other"]
 
 COMPARISON = "comparison"
@@ -39,8 +38,8 @@ class Record:
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
         every = self.config.evaluation_every
-        rows = evaluated(self.rows, every) if self.status == "finished" else self.rows
-        due = [row for row in rows if self.status == "finished" or row["round"] % every == 0]
+        done = self.status == "done"
+        due = evaluated(self.rows, every) if done else [row for row in self.rows if row["round"] % every == 0]
         return [row for row in due if row.get("evaluation_return") is not None]
 
     @property
@@ -164,23 +163,18 @@ class Collection:
 
 
 def read_record(run: RunDirectory) -> Record:
-    config, rows = run.config, run.metrics
-    if run.finished:
-        return Record(run, config, rows, "finished")
-    if run.error_file.exists():
-        return Record(run, config, rows, "failed", run.error)
-    return Record(run, config, rows, "going" if _is_alive(run) else "stopped")
-
-
-def _is_alive(run: RunDirectory) -> bool:
-    """Whether the process that last worked on it still exists. Asked without touching its lock."""
+    """A run whose metrics are lost is shown as such: a seed must not leave a verdict in silence."""
+    config, state = run.config, run.state
     try:
-        os.kill(int(run.lock_file.read_text()), 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
-    return True
+        rows = run.metrics
+    except CheckpointError as error:
+        return Record(run, config, [], "unreadable", str(error))
+    except OSError as error:
+        return Record(run, config, [], "unreadable", f"{run.metrics_file} cannot be read: {error.strerror}")
+    if state == "done" and not rows:
+        lost = "is empty" if run.metrics_file.exists() else "is gone"
+        return Record(run, config, rows, "unreadable", f"{run.metrics_file} {lost}, though the run was finished")
+    return Record(run, config, rows, state, run.error if state == "failed" else None)
 
 
 def collect(root: Path) -> Collection:
@@ -198,8 +192,9 @@ def collect(root: Path) -> Collection:
                 records.append(read_record(run))
         except BiparsError as error:
             unreadable.append(str(error))
-    if not records:
-        raise RunDirectoryError(f"{root} holds no training run that can be shown: {'; '.join(unreadable)}")
+    if all(record.status == "unreadable" for record in records):
+        lost = [*unreadable, *(str(record.error) for record in records)]
+        raise RunDirectoryError(f"{root} holds no training run that can be shown: {'; '.join(lost)}")
     return Collection(root, tuple(_panels(records, root)), tuple(unreadable))
 
 
@@ -234,13 +229,14 @@ def _detail(panel: Panel) -> str:
 
 def _labels(firsts: Sequence[Record], root: Path) -> list[str]:
     """The method where that is enough, else the directory, else the whole way to it."""
-    choices = [(r.config.method, r.run.path.parent.name, _relative(r.run.path.parent, root)) for r in firsts]
+    choices = [(r.config.method, r.run.path.parent.name, relative(r.run.path.parent, root)) for r in firsts]
     methods = [choice[0] for choice in choices]
     names = [choice[1] if methods.count(choice[0]) > 1 else choice[0] for choice in choices]
     return [choice[2] if names.count(name) > 1 else name for choice, name in zip(choices, names, strict=True)]
 
 
-def _relative(path: Path, root: Path) -> str:
+def relative(path: Path, root: Path) -> str:
+    """From the root, where it lies below it."""
     try:
         return str(path.relative_to(root))
     except ValueError:

@@ -33,10 +33,14 @@ def _problems(collection: Collection, records: list[Record]) -> list[dict[str, A
 
     failed = [(str(r.run.path), r.error or "") for r in records if r.status == "failed"]
     unfinished = [
-        (str(r.run.path), f"{r.progress:.0%}, {r.status}") for r in records if r.status in ("going", "stopped")
+        (str(r.run.path), f"{r.progress:.0%}, {r.status}")
+        for r in records
+        if r.status in ("running", "stopped", "waiting")
     ]
-    silent = [(str(r.run.path), "no evaluation yet") for r in records if not r.evaluations and r.status != "failed"]
+    lost = [(str(r.run.path), r.error or "") for r in records if r.status == "unreadable"]
+    silent = [(str(r.run.path), "no evaluation yet") for r in records if not r.evaluations and not r.error]
     return [
+        *group("Missing", lost),
         *group("Failed", failed),
         *group("Not finished", unfinished),
         *group("Without an evaluation", silent),

@@ -48,21 +48,21 @@ def _summarise(name: str, runs: list[RunDirectory]) -> CellSummary:
         name,
         tuple(run.config.seed for run in runs),
         np.array([result["evaluation_length"] for result in results]),
-        np.array([np.mean(_lengths(run)) for run in runs]),
+        np.array([np.mean([row["evaluation_length"] for row in evaluations(run)]) for run in runs]),
         np.array([result["evaluation_return"] for result in results]),
         {term: np.array([result["weights"][term] for result in results]) for term in results[0]["weights"]},
     )
 
 
-def _lengths(run: RunDirectory) -> list[float]:
-    """The length of every evaluation of a finished run, whose metrics must be those it was finished with."""
+def evaluations(run: RunDirectory) -> list[dict[str, Any]]:
+    """The rows of every evaluation of a finished run, whose metrics must be those it was finished with."""
     rows = run.metrics
     if not rows or rows[-1].get("step") != run.result["steps"] or any("evaluation_length" not in row for row in rows):
         raise CheckpointError(
             f"{run.metrics_file} was altered after the run was finished: its last row is not of step "
             f"{run.result['steps']}. Restore it, or delete {run.path} and train again"
         )
-    return [row["evaluation_length"] for row in evaluated(rows, run.config.evaluation_every)]
+    return evaluated(rows, run.config.evaluation_every)
 
 
 def short_name(term: str) -> str:
@@ -70,8 +70,11 @@ def short_name(term: str) -> str:
     return term.rpartition(".")[2] if term.startswith("import:") else term
 
 
+ABOUT = "Per run the mean of its last five evaluations; over seeds the mean, with its 95 % bootstrap interval."
+
+
 def table(cells: Sequence[CellSummary]) -> str:
-    """Markdown, readable in a terminal too."""
+    """Markdown: means, which is what the paper's figures show."""
     head = ["run", "seeds", "steps per episode (95 %)", "worst", "over all", "true return", "mean weight"]
     return text_table(head, [_row(cell) for cell in cells])
 

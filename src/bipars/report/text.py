@@ -5,19 +5,45 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from bipars.report.panels import Collection, Panel
+from bipars.report.panels import Cell, Collection, Panel, relative
 from bipars.report.paper import not_begun
 from bipars.report.summary import short_name
 from bipars.report.tables import text_table
-from bipars.report.verdict import Verdict, verdicts
+from bipars.report.verdict import Verdict, estimate, verdicts
 
 WIDTH = 100
 
 
-def verdict_text(collection: Collection) -> str:
-    """Every panel's table, what it means in sentences, and what is missing."""
+CAPTION = (
+    "Steps and returns: per seed the mean of its last five evaluations, over seeds the interquartile mean with its "
+    "95 % bootstrap interval. Weights: means."
+)
+"""What the figures of every table and sentence are."""
+
+
+def results_text(collection: Collection) -> str:
+    """What every method reached, in one table."""
+    head = ["run", "seeds", "steps per episode (95 %)", "worst", "true return (95 %)", "mean weight"]
+    cells = {cell.records[0].run.path: cell for panel in collection.panels for cell in panel.cells if cell.evaluated}
+    rows = [_result(cell, relative(path.parent, collection.root)) for path, cell in cells.items()]
+    return printable(text_table(head, rows))
+
+
+def _result(cell: Cell, name: str) -> list[str]:
+    step = cell.last_step
+    lengths, returns = (cell.at_end(key, step) for key in ("evaluation_length", "evaluation_return"))
+    weights = {term: cell.rows_at_end(f"weight/{term}", step) for term in cell.config.terms}
+    means = ", ".join(f"{short_name(term)} {values.mean():+.2f}" for term, values in weights.items() if len(values))
+    length, true = (figure.text() if (figure := estimate(values)) else "-" for values in (lengths, returns))
+    return [name, str(len(cell.evaluated)), length, f"{lengths.min():.0f}" if len(lengths) else "-", true, means or "-"]
+
+
+def verdict_text(collection: Collection, failures: bool = True) -> str:
+    """Every panel's table, what it means in sentences, and what is missing; `failures`: also what failed."""
     parts = [_panel_text(panel, collection.root) for panel in collection.panels]
-    return printable("\n\n".join([*parts, *standing(collection)]))
+    about = textwrap.fill(CAPTION, WIDTH)
+    lines = [line for line in standing(collection) if failures or not line.startswith("FAILED")]
+    return printable("\n\n".join([*parts, about, *lines]))
 
 
 def printable(text: str) -> str:
@@ -35,7 +61,7 @@ def _panel_text(panel: Panel, root: Path) -> str:
     )
     main = [v for v in found if v.cell is found[0].cell]
     words = "\n\n".join(_sentences(v) for v in main)
-    end = [hint(panel, root)] if any(v.missing for v in main) else []
+    end = list(dict.fromkeys(hint(v, root) for v in main if v.missing))
     return "\n\n".join([f"{panel.name}\n{table}", words, *end])
 
 
@@ -63,9 +89,22 @@ def no_verdict(panel: Panel) -> str:
     return "No run here learns weights (such as --method mgl), so the term cannot be judged."
 
 
-def hint(panel: Panel, root: Path) -> str:
+def hint(v: Verdict, root: Path) -> str:
     """What to type for the comparison that is missing."""
-    return f"Weights only, no comparison. Make it with: {compare_command(root)}"
+    return f"{what_is_missing(v)} Make what is missing with: {compare_command(root)}"
+
+
+COMPARED = {"naive": "the term as written (naive shaping)", "plain": "training without the term (no shaping)"}
+
+
+def what_is_missing(v: Verdict) -> str:
+    """Which of the two comparisons a verdict rests on, and which it lacks."""
+    missing, there = (
+        " and ".join(COMPARED[role] for role in COMPARED if (role in v.missing) is x) for x in (True, False)
+    )
+    if not there:
+        return f"Weights only, no comparison: there is no run of {missing}."
+    return f"Compared with {there} only: there is no run of {missing}."
 
 
 def compare_command(root: Path) -> str:
@@ -78,14 +117,16 @@ def standing(collection: Collection) -> Iterable[str]:
     for record in records:
         if record.status == "failed":
             yield f"FAILED {record.run.path}: {record.error}"
-    for status, words in (("going", "still going"), ("stopped", "stopped before the end")):
-        some = [record for record in records if record.status == status]
-        if some:
-            least = min(record.progress for record in some)
-            more = f"; go on with: bipars resume {shlex.quote(str(collection.root))}" if status == "stopped" else ""
-            yield f"{len(some)} of {len(records)} runs {words}, the last at {least:.0%}{more}"
-    waiting = not_begun(collection)
+    for record in records:
+        if record.status == "unreadable":
+            yield f"MISSING {record.run.path}: {record.error}. Its seed is in no figure and no verdict"
+    running, stopped = ([r.progress for r in records if r.status == status] for status in ("running", "stopped"))
+    resume = "" if running else f"; go on with: bipars resume {shlex.quote(str(collection.root))}"
+    if running:
+        yield f"{len(running)} of {len(records)} runs are running, the last at {min(running):.0%}"
+    if stopped:
+        yield f"{len(stopped)} of {len(records)} runs stopped before the end, the last at {min(stopped):.0%}{resume}"
+    waiting = sum(record.status == "waiting" for record in records) + not_begun(collection)
     if waiting:
-        command = f"bipars resume {shlex.quote(str(collection.root))}"
-        yield f"{waiting} runs of the suite have not begun; go on with: {command}"
+        yield f"{waiting} runs have not begun{resume}"
     yield from collection.unreadable

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from bipars.report.panels import Cell, Panel, differences
+from bipars.report.panels import Cell, Panel, Status, differences
 from bipars.report.summary import short_name
 from bipars.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
 from bipars.statistics import probability_of_improvement as improvement
@@ -88,16 +88,21 @@ def compare(x: Cell, y: Cell, step: int, scale: float) -> Comparison:
         outcome = {1: "better", -1: "worse", 0: "same"}[sign]  # type: ignore[assignment]
     faster = enough and sign == 0 and _clear(_areas(x, step), _areas(y, step), scale) == 1
     difference = float(interquartile_mean(ours) - interquartile_mean(theirs))
-    leans = 0 if abs(difference) < SAME_WITHIN * scale else 1 if difference > 0 else -1
+    leans = 0 if _same(difference, scale) else 1 if difference > 0 else -1
     return Comparison(outcome, improvement([ours], [theirs]), low, high, faster, leans)
 
 
 def _clear(x: np.ndarray, y: np.ndarray, scale: float) -> int:
     low, high = improvement_interval([x], [y], samples=2_000)
     difference = float(interquartile_mean(x) - interquartile_mean(y))
-    if abs(difference) < SAME_WITHIN * scale:
+    if _same(difference, scale):
         return 0
     return 1 if low > 0.5 and difference > 0 else -1 if high < 0.5 and difference < 0 else 0
+
+
+def _same(difference: float, scale: float) -> bool:
+    """Where no return ever differed the scale is zero, and so is what counts as the same."""
+    return abs(difference) <= SAME_WITHIN * scale
 
 
 def _areas(cell: Cell, step: int) -> np.ndarray:
@@ -229,18 +234,24 @@ def _range(cells: list[Cell]) -> float:
     return max(values) - min(values)
 
 
+LEFT_OUT: dict[str, tuple[Status, ...]] = {
+    "are unfinished": ("running", "stopped", "waiting"),
+    "failed": ("failed",),
+    "are missing, since their metrics cannot be read": ("unreadable",),
+}
+
+
 def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
     early = step < cell.config.total_steps
     notes = [f"As things stood at step {step:,} of {cell.config.total_steps:,}"] if early else []
     for other in present.values():
         for setting, (theirs, ours) in differences(other.config, cell.config).items():
             notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}")
-        behind = [r for r in other.records if r.status in ("going", "stopped")]
-        if behind:
-            notes.append(f"{len(behind)} of {len(other.records)} seeds of {other.title} are unfinished")
-        failed = [r for r in other.records if r.status == "failed"]
-        if failed:
-            notes.append(f"{len(failed)} of {len(other.records)} seeds of {other.title} failed")
+        for words, states in LEFT_OUT.items():
+            seeds = [str(r.config.seed) for r in other.records if r.status in states]
+            if seeds:
+                named = f" (seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)})" if len(seeds) < 10 else ""
+                notes.append(f"{len(seeds)} of {len(other.records)} seeds of {other.title} {words}{named}")
         if len(other.evaluated) < FEWEST_SEEDS:
             notes.append(
                 f"{other.title} has {_seeds(len(other.evaluated))}; a clear answer needs at least {FEWEST_SEEDS}"

@@ -16,6 +16,7 @@ from bipars.errors import BiparsError, UsageError
 from bipars.report.content import content
 from bipars.report.page import page_policy, render_content, render_page
 from bipars.report.panels import collect
+from bipars.runs.lock import held
 
 ADDRESS = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost")
@@ -46,7 +47,8 @@ class Source:
     def _stamp(self) -> Any:
         names = ("metrics.jsonl", "result.json", "error.json", "lock", "config.json")
         files = [file for name in names for file in self.directory.rglob(name)]
-        return sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.exists())
+        present = [(file, file.stat()) for file in files if file.exists()]
+        return sorted((str(f), s.st_mtime_ns, s.st_size, f.name == "lock" and held(f)) for f, s in present)
 
     def _page(self) -> str:
         collection = collect(self.directory)

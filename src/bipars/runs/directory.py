@@ -15,11 +15,13 @@ from typing import Any, Literal
 from bipars.config import Config
 from bipars.errors import CheckpointError, RunDirectoryError, UsageError
 from bipars.runs.files import LEFTOVERS, write_json
-from bipars.runs.lock import locked
+from bipars.runs.lock import held, locked
 from bipars.runs.metrics import read_metrics
 
 Kind = Literal["run", "agent"]
 """Made by training on disk, or by `agent.save`."""
+State = Literal["done", "running", "failed", "stopped", "waiting"]
+"""`running`: a live process owns it. `waiting`: nothing has come of it yet."""
 
 RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "safetensors")
 
@@ -138,6 +140,16 @@ class RunDirectory:
     @property
     def finished(self) -> bool:
         return self.result_file.exists()
+
+    @property
+    def state(self) -> State:
+        if self.finished:
+            return "done"
+        if held(self.lock_file):
+            return "running"
+        if self.error_file.exists():
+            return "failed"
+        return "stopped" if self.metrics_file.exists() else "waiting"
 
     @property
     def result(self) -> dict[str, Any]:

@@ -48,7 +48,9 @@ def execute(
                 error = NonFiniteError(
                     f"{error}. The last checkpoint is kept: bipars resume {run.path} goes on from it"
                 )
-            message = str(error) if isinstance(error, BiparsError) else repr(error)
+            message = (
+                str(error) if isinstance(error, BiparsError) else f"{error!r} (traceback in its {run.error_file.name})"
+            )
             write_json(run.error_file, {"error": message, "traceback": traceback.format_exc()})
             raise error
 

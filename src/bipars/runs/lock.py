@@ -10,6 +10,9 @@ from pathlib import Path
 
 from bipars.errors import RunDirectoryError
 
+LOOK_SECONDS = 0.3
+"""Who only looks whether a lock is held takes it for an instant, so nobody gives up at the first try."""
+
 
 @contextmanager
 def locked(file: Path, what: str, wait: float = 0.0) -> Iterator[None]:
@@ -22,7 +25,7 @@ def locked(file: Path, what: str, wait: float = 0.0) -> Iterator[None]:
     except OSError as error:
         raise RunDirectoryError(f"{file.parent} cannot be used: {error.strerror}") from error
     with lock:
-        deadline = time.monotonic() + wait
+        deadline = time.monotonic() + max(wait, LOOK_SECONDS)
         while not _try(lock.fileno()):
             if time.monotonic() >= deadline:
                 lock.seek(0)

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     keep_freed_memory()
     logging.basicConfig(format="%(message)s")
 
-    from bipars.errors import BiparsError, no_space
+    from bipars.errors import no_space
     from bipars.runs.directory import RunDirectory
     from bipars.runs.execute import execute
 
@@ -54,14 +54,12 @@ def main(arguments: list[str] | None = None) -> int:
                 return STOPPED
             try:
                 finished = execute(RunDirectory(path), stop)
-            except BiparsError as error:
-                print(f"{path}: {error}", file=sys.stderr)
-                status = FAILED
             except Exception as error:
                 if no_space(error):
                     print(f"{path}: {error}", file=sys.stderr)
                     return NO_SPACE
-                print(f"{path}: {error!r} (traceback in its error.json)", file=sys.stderr)
+                if not RunDirectory(path).error_file.exists():  # what stands there the command reads and says
+                    print(f"{path}: {error}", file=sys.stderr)
                 status = FAILED
             else:
                 if not finished:

@@ -8,8 +8,7 @@ from pathlib import Path
 from bipars.errors import RunDirectoryError
 from bipars.progress import standing_bar
 from bipars.report.panels import collect
-from bipars.report.summary import summarise_runs, table
-from bipars.report.text import verdict_text
+from bipars.report.text import results_text, verdict_text
 from bipars.runs.lock import locked
 from bipars.suite.local import run_locally
 from bipars.suite.ray import require_ray, run_on_ray
@@ -71,8 +70,8 @@ def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
 
 
 def show_results(runs: Sequence[PlannedRun], root: Path) -> None:
-    cells = summarise_runs([run.directory for run in runs], root)
-    if cells:
-        print(table(cells))
+    if any(run.finished for run in runs):
+        collection = collect(root)
+        print(results_text(collection))
         print()
-        print(verdict_text(collect(root)))
+        print(verdict_text(collection, failures=False))  # `finish` has named them

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bipars.report.curves import plot_curves
-from bipars.report.summary import summarise_runs, table, to_csv
+from bipars.report.summary import ABOUT, summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically, write_json
 from bipars.suite.manifest import Manifest
@@ -28,7 +28,7 @@ def write_results(manifest: Manifest, root: Path) -> None:
     if not cells:
         return
     summaries = summarise_runs([run for runs in cells.values() for run in runs], root)
-    write_atomically(root / "results.md", (table(summaries) + "\n").encode())
+    write_atomically(root / "results.md", f"{table(summaries)}\n\n{ABOUT}\n".encode())
     write_atomically(root / "results.csv", to_csv(summaries).encode())
     written = ["results.md", "results.csv", *write_paper(manifest, root)]
     panels = manifest.suite.panels or _panels_by_term(list(cells))

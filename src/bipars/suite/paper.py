@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bipars.report.summary import evaluations
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import LAST_EVALUATIONS
-from bipars.runs.metrics import evaluated
 from bipars.statistics import area_under_curve, difference_interval, interval
 from bipars.suite.manifest import Manifest
 from bipars.suite.panels import MEASURES, Panel, Statement
@@ -88,13 +88,12 @@ def _compare(panel: Panel, statement: Statement, cell: str, here: np.ndarray, va
 
 
 def _torque(run: RunDirectory) -> float:
-    rows = evaluated(run.metrics, run.config.evaluation_every)[-LAST_EVALUATIONS:]
+    rows = evaluations(run)[-LAST_EVALUATIONS:]
     return float(np.mean([row["evaluation_action_size"] for row in rows]))
 
 
 def _area(run: RunDirectory) -> float:
-    rows = evaluated(run.metrics, run.config.evaluation_every)
-    steps, lengths = zip(*((row["step"], row["evaluation_length"]) for row in rows), strict=True)
+    steps, lengths = zip(*((row["step"], row["evaluation_length"]) for row in evaluations(run)), strict=True)
     return float(area_under_curve(np.array(steps), np.array(lengths)))
 
 

@@ -3,31 +3,22 @@
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
+from bipars.runs.directory import State
 from bipars.runs.lock import held
 from bipars.runs.metrics import read_last_row
 from bipars.suite.manifest import read_manifest
 from bipars.suite.work import PlannedRun
 
-STATES = ("done", "running", "failed", "stopped", "waiting")
-
-
-def state_of(run: PlannedRun) -> str:
-    directory = run.directory
-    if directory.finished:
-        return "done"
-    if held(directory.lock_file):
-        return "running"
-    if directory.error_file.exists():
-        return "failed"
-    return "stopped" if directory.metrics_file.exists() else "waiting"
+STATES: tuple[State, ...] = get_args(State)
 
 
 def count_states(runs: Iterable[PlannedRun]) -> dict[str, Counter[str]]:
     """By cell, and in all; `steps` counts environment steps taken."""
     cells: dict[str, Counter[str]] = {"all": Counter()}
     for run in runs:
-        state = state_of(run)
+        state = run.directory.state
         if state == "done":
             steps = run.config.total_steps
         else:
@@ -51,7 +42,7 @@ def show_status(root: Path) -> int:
     steps = sum(run.config.total_steps for run in runs)
     print(f"{total['steps']:,} of {steps:,} environment steps ({total['steps'] / steps:.0%}); {_runner(root)}")
     for run in runs if total["failed"] else ():
-        if state_of(run) == "failed":
+        if run.directory.state == "failed":
             print(f"FAILED {run.path}: {run.directory.error}")
     return 1 if total["failed"] else 0
 
