@@ -1,5 +1,7 @@
 """Every estimator against automatic differentiation through the whole inner loop, in float64."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -323,6 +325,25 @@ def test_sampling_by_round_puts_the_new_policys_samples_against_the_whole_old_ba
 
     assert (np.asarray(new.obs) != np.asarray(old.obs)).any()
     assert_same(found, jax.tree.map(lambda x: -0.1 * x, jax.jit(jax.grad(step_along_v))(before.weights)), 1e-6)
+
+
+def test_modified_advantages_follow_the_weights_within_a_round():
+    """One number per term makes them linear in phi: following is then exact, up to the normaliser of the round."""
+    settings = PPOConfig(update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, batch_size=32)
+    upper = UpperConfig(horizon="gamma-lambda")
+    config = complete(Config(method="single", terms=("harmful", "beneficial"), ppo=settings, upper=upper))
+    loop = build(config).algorithm
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
+    before, _, _ = loop.learn_from(state, batch, batch.terms)
+    moved = replace(state.weights, value=jnp.array([-0.7, 0.4]))
+    after, _, _ = loop.learn_from(state._replace(weights=moved), batch, batch.terms)
+    followed = loop.follow_weights(before, state.weights, moved).modified_advantage
+    assert_same((followed - followed.mean()) / followed.std(), after.modified_advantage, 1e-4)
+    assert jnp.abs(after.modified_advantage - before.modified_advantage).max() > 0.1
+
+    still = build(replace(config, upper=replace(config.upper, follow_weights=False))).algorithm
+    assert still.follow_weights(before, state.weights, moved) is before
 
 
 @pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])

@@ -16,7 +16,7 @@ from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
 from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, no_samples, surrogate
 from bipars.methods import Method
-from bipars.networks import MLP, count_parameters
+from bipars.networks import MLP, count_parameters, ravel
 from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums, modified_reward, sample_visited, signal_to_noise
@@ -183,6 +183,7 @@ class BiLevel:
         def steps(carry: Any, index: Int[Array, "2 batch"]) -> tuple[Any, Any]:
             learner, weights, optimiser, h = carry
             minibatch, before, gradient = draw(samples, index[0]), learner.policy, None
+            minibatch = self.follow_weights(minibatch, state.weights, weights)
             learner, uphill, log = self.lower_step(learner, weights, minibatch)  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
@@ -280,6 +281,16 @@ class BiLevel:
             moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
         return flat, z, Scales(moments, tuple(returns))
+
+    def follow_weights(self, samples: Samples, before: WeightFunction, now: WeightFunction) -> Samples:
+        """Modified advantages under the weights as they are now, to first order: phi moves after every step of theta.
+
+        Left as they were when the round began, they would hide from phi what it did, and it would overshoot.
+        """
+        if samples.credit is None or self.samples_by_round or not self.config.upper.follow_weights:
+            return samples
+        moved = samples.credit @ (ravel(now) - ravel(before))
+        return samples._replace(modified_advantage=samples.modified_advantage + moved)
 
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples
