@@ -112,18 +112,19 @@ def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, f
 
 
 @pytest.mark.parametrize(
-    ("continuous", "num_terms", "form", "max_grad_norm", "steps"),
+    ("continuous", "num_terms", "form", "max_grad_norm", "steps", "penalty"),
     [
-        (False, 1, "per-action", None, 5),
-        (False, 2, "scalar", 0.2, 2),
-        (True, 3, "state-action", 0.2, 5),
-        (True, 1, "state", None, 2),
+        (False, 1, "per-action", None, 5, 0.0),
+        (False, 2, "scalar", 0.2, 2, 0.0),
+        (True, 3, "state-action", 0.2, 5, 1.0),
+        (True, 1, "state", None, 2, 0.4),
     ],
 )
-def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_terms, form, max_grad_norm, steps):
+def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_terms, form, max_grad_norm, steps, penalty):
     """K = 3: after five steps the ring has wrapped, and the first two are taken as they are; after two it is not full.
 
-    Held: Adam's second moment, and the factor of the clipped norm.
+    Held: Adam's second moment, and the factor of the clipped norm. With a penalty it is that of <v, d> / |d|^penalty,
+    times |d|^penalty, where d is the move over these steps and v, the true gradient after them, is held.
     """
     problem = make_problem(continuous, num_terms, form)
     draws, keep = minibatches(steps, 16), 3
@@ -134,10 +135,14 @@ def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_term
         samples = problem.samples()
         take = lambda index: jax.tree.map(lambda x: x[index], samples)  # noqa: E731
 
-        def true_return(weights):
+        def true_return(policy):
+            return surrogate(policy, take(draws[0]), samples.true_advantage[draws[0]], CLIP)
+
+        def train(weights):
             policy, m = problem.policy, jax.tree.map(jnp.zeros_like, problem.policy)
-            nu = m
+            nu, path = m, []
             for t, index in enumerate(draws, 1):
+                path.append(policy)
                 phi = weights if t > steps - keep else hold(weights)
                 advantage = problem.modified_advantage(phi)[index]
                 g = jax.grad(surrogate)(policy, take(index), advantage, CLIP)
@@ -150,9 +155,17 @@ def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_term
                     lambda m, nu, t=t: ALPHA * m / (1 - 0.9**t) / (jnp.sqrt(nu / (1 - 0.999**t)) + 1e-8), m, nu
                 )
                 policy = jax.tree.map(jnp.add, policy, step)
-            return surrogate(policy, take(draws[0]), samples.true_advantage[draws[0]], CLIP), policy
+            return policy, hold(path[max(0, steps - keep)])
 
-        estimator = Unrolled(CLIP, ALPHA, max_grad_norm, keep)
+        def objective(weights):
+            policy, start = train(weights)
+            if not penalty:
+                return true_return(policy), policy
+            v, move = hold(ravel(jax.grad(true_return)(policy))), ravel(policy) - ravel(start)
+            length = jnp.linalg.norm(move)
+            return v @ move / length**penalty * hold(length) ** penalty, policy
+
+        estimator = Unrolled(CLIP, ALPHA, max_grad_norm, keep, penalty)
         policy, state = problem.policy, optimiser.init(problem.policy)
         h = estimator.init(policy, weights, take(draws[0]))
         for index in draws:
@@ -160,7 +173,7 @@ def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_term
             gradient = jax.grad(surrogate)(policy, minibatch, minibatch.modified_advantage, CLIP)
             policy, state = ascend(policy, state, optimiser, gradient)
             found, h = estimator.update(h, LowerStep(before, minibatch, state), policy, weights, take(draws[0]))
-        expected, same_policy = jax.grad(true_return, has_aux=True)(weights)
+        expected, same_policy = jax.grad(objective, has_aux=True)(weights)
         return found, expected, policy, same_policy
 
     found, expected, policy, same_policy = both(problem.weights)

@@ -96,6 +96,13 @@ def test_a_grids_settings_stand_over_those_of_the_suite(tmp_path):
     assert load_suite(write(tmp_path, SMALL)).cells[0].config.upper.noise_penalty == 1.0
 
 
+def test_a_label_may_hold_the_name_of_the_method(tmp_path):
+    text = SMALL.replace('method = ["ns", "mgl"]', 'method = ["ns", "mgl"]\nlabel = "{method}-small"')
+    text = text.replace("harmful/mgl", "harmful/mgl-small")
+    names = [cell.name for cell in load_suite(write(tmp_path, text)).cells]
+    assert names[:2] == ["cartpole/harmful/ns-small", "cartpole/harmful/mgl-small"]
+
+
 def test_every_shipped_suite_is_valid():
     for name in shipped():
         assert load_suite(name).cells

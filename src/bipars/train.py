@@ -20,7 +20,7 @@ from bipars.networks import MLP, count_parameters, ravel
 from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums, modified_reward, sample_visited, signal_to_noise
-from bipars.upper.base import Estimator, LowerStep, Theta
+from bipars.upper.base import Estimator, LowerStep, Theta, h_of_round
 from bipars.upper.credit import advantage_credit, through_normaliser
 from bipars.upper.rcpo import Multiplier
 
@@ -196,7 +196,7 @@ class BiLevel:
 
         shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
         index = jax.random.randint(key, shape, 0, samples.log_prob.size)
-        start = (state.learner, state.weights, state.weights_optimiser, state.h)
+        start = (state.learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h))
         (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, index)
         log = jax.tree.map(jnp.mean, log) | ({} if batch.advice is None else batch.advice.log)
         if gradients is not None:

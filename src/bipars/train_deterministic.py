@@ -31,7 +31,8 @@ from bipars.lower.replay import Replay, Transitions
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
 from bipars.train import BiLevel, Scales, TrainState, ascend, compiled
-from bipars.upper.deterministic import DeterministicIncremental, DeterministicStep, Judged
+from bipars.upper.base import h_of_round
+from bipars.upper.deterministic import DeterministicStep, Judged
 
 
 class Noise(NamedTuple):
@@ -131,11 +132,8 @@ class DeterministicBiLevel(BiLevel):
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
             return (learner, weights, optimiser, h), (log, gradient)
 
-        h = state.h
-        if isinstance(self.estimator, DeterministicIncremental) and self.estimator.form == "constant-critic":
-            h = jnp.zeros_like(h)
         learner = state.learner._replace(replay=None)
-        start = (learner, state.weights, state.weights_optimiser, h)
+        start = (learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h))
         (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, (places, noises))
         log = jax.tree.map(jnp.mean, log)
         if gradients is not None:

@@ -155,7 +155,7 @@ def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) ->
     seeds = parse_seeds(str(changes.seeds or grid["seeds"]))
     steps = changes.steps or grid["steps"]
     for env, term, method in product(_names(grid, "env"), _terms(grid), _names(grid, "method")):
-        label = _text(grid, "label", method)
+        label = _text(grid, "label", "{method}").replace("{method}", method)
         parts = (env, _text(grid, "name", "") or "+".join(term) or "none", label)
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         try:

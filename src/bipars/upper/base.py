@@ -6,6 +6,7 @@ An estimator knows nothing of the loop that calls it, and the loop nothing of th
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
@@ -15,6 +16,8 @@ from bipars.networks import ravel
 from bipars.shaping.weights import WeightFunction
 
 Theta = CategoricalPolicy | GaussianPolicy
+TINY = 1e-30
+"""Below the square of any length that means something."""
 
 
 class LowerStep(NamedTuple):
@@ -36,6 +39,11 @@ class Estimator(Protocol):
         """Whether samples must carry the derivative of the modified advantage with respect to phi."""
         ...
 
+    @property
+    def restarts(self) -> bool:
+        """Whether h goes back to zero at the start of every round."""
+        ...
+
     def init(self, policy: Any, weights: WeightFunction, minibatch: Any) -> Any:
         """h, the derivative of theta with respect to phi, before the first step (line 3 of Algorithm 1).
 
@@ -54,23 +62,32 @@ class Estimator(Protocol):
         ...
 
 
+def h_of_round(estimator: Estimator | None, h: Any) -> Any:
+    """h as a round begins with it, given how the last one ended."""
+    return jax.tree.map(jnp.zeros_like, h) if estimator is not None and estimator.restarts else h
+
+
 def true_gradient(policy: Policy, samples: Samples, clip: float) -> Any:
     """v: the gradient of the true return at theta', by the policy gradient theorem."""
     assert samples.true_advantage is not None
     return jax.grad(surrogate)(policy, samples, samples.true_advantage, clip)
 
 
-def penalise_noise(v: Theta, step: LowerStep, clip: float, penalty: float) -> Theta:
-    """v - kappa g~, with g~ the lower level's own gradient and kappa = penalty * <v, g~> / |g~|^2.
+def penalise_noise(v: Theta, move: Theta, penalty: float) -> Theta:
+    """v - kappa d, with d the move of theta that is differentiated and kappa = penalty * <v, d> / |d|^2.
 
-    At penalty 1 what remains of v stands at right angles to g~: phi then climbs <v, g~> / |g~|, the alignment of v with
-    the *direction* of g~. A term that only makes g~ longer, or noisier, is no gain any more.
+    At penalty 1 what remains of v stands at right angles to d: phi then climbs <v, d> / |d|, the alignment of v with
+    the *direction* of the move. A term that only makes the move longer, or noisier, is no gain any more.
     """
-    g = step.gradient
-    if g is None:
-        g = jax.grad(surrogate)(step.policy, step.samples, step.samples.modified_advantage, clip)
-    kappa = penalty * optax.tree.vdot(v, g) / (optax.tree.vdot(g, g) + 1e-12)
-    return jax.tree.map(lambda a, b: a - kappa * b, v, g)
+    kappa = penalty * optax.tree.vdot(v, move) / jnp.maximum(optax.tree.vdot(move, move), TINY)
+    return jax.tree.map(lambda a, b: a - kappa * b, v, move)
+
+
+def modified_gradient(step: LowerStep, clip: float) -> Theta:
+    """g~: what the lower level climbed, the direction of a plain gradient step."""
+    if step.gradient is not None:
+        return step.gradient
+    return jax.grad(surrogate)(step.policy, step.samples, step.samples.modified_advantage, clip)
 
 
 def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightFunction:
@@ -83,4 +100,7 @@ def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightF
     return jax.tree.unflatten(structure, parts)
 
 
-__all__ = ["Estimator", "LowerStep", "Theta", "penalise_noise", "ravel", "true_gradient", "unravel_like"]
+__all__ = [
+    "Estimator", "LowerStep", "Theta", "h_of_round", "modified_gradient", "penalise_noise", "ravel", "true_gradient",
+    "unravel_like",
+]  # fmt: skip

@@ -53,6 +53,7 @@ class DeterministicMapping:
     """EM: mu(s, z_phi(s)), hence the chain rule through the policy's input (equation C.3)."""
 
     needs_credit: bool = False
+    restarts: bool = False
 
     def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> tuple[()]:
         return ()
@@ -79,6 +80,7 @@ class DeterministicMetaGradient:
     """
 
     needs_credit: bool = False
+    restarts: bool = False
 
     def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> tuple[()]:
         return ()
@@ -155,6 +157,10 @@ class DeterministicIncremental:
     learning_rate: float
     form: Form
     needs_credit: bool = False
+
+    @property
+    def restarts(self) -> bool:
+        return self.form == "constant-critic"
 
     def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> Float[Array, "theta phi"]:
         return jnp.zeros((count_parameters(policy), count_parameters(weights)))

@@ -16,6 +16,7 @@ from bipars.upper.base import LowerStep, Theta
 class ExplicitMapping:
     clip: float
     needs_credit: bool = False
+    restarts: bool = False
 
     def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> tuple[()]:
         return ()

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from bipars.lower.ppo import Samples, surrogate, unclipped
 from bipars.networks import count_parameters
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, penalise_noise, ravel, true_gradient, unravel_like
+from bipars.upper.base import LowerStep, Theta, modified_gradient, penalise_noise, ravel, true_gradient, unravel_like
 
 SecondOrder = Literal["exact", "opg", "none"]
 
@@ -71,6 +71,7 @@ class IncrementalMetaGradient:
     second_order: SecondOrder
     noise_penalty: float = 0.0
     needs_credit: bool = True
+    restarts: bool = False
 
     def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Float[Array, "theta phi"]:
         return jnp.zeros((count_parameters(policy), count_parameters(weights)))
@@ -102,5 +103,5 @@ class IncrementalMetaGradient:
         h = self.follow(h, step)
         v = true_gradient(policy, samples, self.clip)
         if self.noise_penalty:
-            v = penalise_noise(v, step, self.clip, self.noise_penalty)
+            v = penalise_noise(v, modified_gradient(step, self.clip), self.noise_penalty)
         return unravel_like(weights, ravel(v) @ h), h

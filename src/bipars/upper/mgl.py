@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from bipars.lower.ppo import Samples, probability_ratio, unclipped
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, penalise_noise, true_gradient, unravel_like
+from bipars.upper.base import LowerStep, Theta, modified_gradient, penalise_noise, true_gradient, unravel_like
 
 
 def pull_back(v: Theta, step: LowerStep, clip: float) -> Float[Array, " phi"]:
@@ -29,6 +29,7 @@ class MetaGradient:
     clip: float
     noise_penalty: float = 0.0
     needs_credit: bool = True
+    restarts: bool = False
 
     def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> tuple[()]:
         return ()
@@ -38,5 +39,5 @@ class MetaGradient:
     ) -> tuple[WeightFunction, Any]:
         v = true_gradient(policy, samples, self.clip)
         if self.noise_penalty:
-            v = penalise_noise(v, step, self.clip, self.noise_penalty)
+            v = penalise_noise(v, modified_gradient(step, self.clip), self.noise_penalty)
         return unravel_like(weights, pull_back(v, step, self.clip)), h

@@ -5,6 +5,8 @@
 
 Backwards through these lines, newest step first, two slopes are carried: of J with respect to theta and to m. Each step
 adds its pull-back to the gradient of phi. Only K steps are kept, nothing of size n x m.
+
+The noise penalty measures the whole move over these K steps: that is what depends on phi here.
 """
 
 from dataclasses import dataclass
@@ -15,14 +17,17 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from bipars.lower.ppo import ADAM, Samples, surrogate
+from bipars.lower.ppo import ADAM, Samples
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, penalise_noise, true_gradient, unravel_like
+from bipars.upper.base import LowerStep, Theta, modified_gradient, penalise_noise, true_gradient, unravel_like
 from bipars.upper.mgl import pull_back
 
 
 class Past(NamedTuple):
-    """The last K steps as a ring; a place that is not filled yet has rate 0, and so no effect."""
+    """The last K steps as a ring.
+
+    A place that is not filled yet holds the first policy and samples of zeros, with rate 0: it has no effect.
+    """
 
     steps: LowerStep
     rate: Theta
@@ -39,12 +44,12 @@ class Unrolled:
     """K."""
     noise_penalty: float = 0.0
     needs_credit: bool = True
+    restarts: bool = False
 
     def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Past:
-        empty = jax.tree.map(
-            lambda x: jnp.zeros((self.length, *x.shape), x.dtype), LowerStep(policy, needed(minibatch))
-        )
-        return Past(empty, empty.policy, jnp.zeros((), jnp.int32))
+        nothing = optax.tree.zeros_like(needed(minibatch))
+        steps = jax.tree.map(lambda x: jnp.broadcast_to(x, (self.length, *x.shape)), LowerStep(policy, nothing))
+        return Past(steps, optax.tree.zeros_like(steps.policy), jnp.zeros((), jnp.int32))
 
     def update(
         self, h: Past, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
@@ -52,14 +57,15 @@ class Unrolled:
         h = self.remember(h, step)
         v = true_gradient(policy, samples, self.clip)
         if self.noise_penalty:
-            v = penalise_noise(v, step, self.clip, self.noise_penalty)
+            oldest = jax.tree.map(lambda ring: ring[(h.newest + 1) % self.length], h.steps.policy)
+            v = penalise_noise(v, optax.tree.sub(policy, oldest), self.noise_penalty)
 
         def back(slopes: tuple[Theta, Theta], age: Int[Array, ""]) -> tuple[tuple[Theta, Theta], Float[Array, " phi"]]:
             theta, m = slopes
             past, rate = jax.tree.map(lambda ring: ring[(h.newest - age) % self.length], (h.steps, h.rate))
             m = jax.tree.map(lambda m, rate, theta: m + rate * theta, m, rate, theta)
             gradient, hessian_product = jax.linearize(
-                lambda p: modified_gradient(p, past.samples, self.clip), past.policy
+                lambda theta: modified_gradient(past._replace(policy=theta), self.clip), past.policy
             )
             share = (1 - ADAM["b1"]) * self.kept_by_clipping(gradient)
             g = optax.tree.scale(share, m)
@@ -89,10 +95,6 @@ class Unrolled:
         """The factor by which the step's gradient was shortened, held constant."""
         norm = optax.tree.norm(gradient)
         return jnp.ones(()) if self.max_grad_norm is None else jnp.minimum(1.0, self.max_grad_norm / norm)
-
-
-def modified_gradient(policy: Theta, samples: Samples, clip: float) -> Theta:
-    return jax.grad(surrogate)(policy, samples, samples.modified_advantage, clip)
 
 
 def needed(samples: Samples) -> Samples:
