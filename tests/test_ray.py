@@ -1,5 +1,7 @@
 """The Ray engine: the same bytes as local processes, also when a node dies or does not see the directory."""
 
+import signal
+import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -11,7 +13,7 @@ from bipars.suite.local import run_locally
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from bipars.suite.ray import execute_task, pack, run_on_ray, unpack
-from test_suite_faults import outcome, planned, suite_file
+from test_suite_faults import bipars, outcome, planned, suite_file
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
@@ -37,8 +39,7 @@ def calm(tmp_path_factory):
 
 
 def test_a_killed_node_loses_nothing(calm, tmp_path):
-    """Two nodes of one core each; the one that is not the head is killed as soon as its run has a checkpoint."""
-    import ray
+    """A cluster of two nodes, met by its address; the second is killed once both runs have a checkpoint."""
     from ray.cluster_utils import Cluster
 
     file, undisturbed = calm
@@ -47,7 +48,6 @@ def test_a_killed_node_loses_nothing(calm, tmp_path):
     arguments = {"num_cpus": 1, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=arguments)
     other = cluster.add_node(num_cpus=1)
-    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
     killed = False
 
     def kill(standing):
@@ -57,13 +57,26 @@ def test_a_killed_node_loses_nothing(calm, tmp_path):
             killed = True
 
     try:
-        assert run_on_ray(runs, None, None, kill)
+        assert run_on_ray(runs, None, cluster.address, kill)
     finally:
-        ray.shutdown()
         cluster.shutdown()
     assert killed
     assert outcome(root) == outcome(undisturbed)
     assert all([row["round"] for row in run.directory.metrics] == list(range(1, 301)) for run in planned(root))
+
+
+def test_told_to_stop_it_leaves_checkpoints_and_goes_on_later(calm, tmp_path):
+    file, undisturbed = calm
+    root = tmp_path / "out"
+    process = bipars("suite", "run", file, "--out", root, "--engine", "ray", "--workers", 2)
+    while not any(root.rglob("checkpoints/*.json")):
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    assert not all(run.directory.finished for run in planned(root))
+    assert bipars("resume", root, "--engine", "ray", "--workers", 2).wait() == 0
+    assert outcome(root) == outcome(undisturbed)
 
 
 def test_files_travel_where_the_directory_is_not_seen(calm, tmp_path):
