@@ -2,13 +2,82 @@
 
 import pytest
 
-pytest.importorskip("mujoco")
+from bipars.bench import growth, methods, mujoco, updates
+from bipars.bench.growth import LINES, Point, slopes
+from bipars.cli import main
 
-from bipars.bench import mujoco
+TINY = {"update_period": 200, "num_envs": 4, "gradient_steps": 2, "batch_size": 32}
+
+
+def test_updates_are_measured_in_a_process_of_their_own():
+    settings = {"env": "cartpole-continuous", "terms": ["harmful"], "method": "ppo", "ppo": TINY}
+    found = updates.measure_apart(1, settings, hurry=True)
+    assert min(found.values()) > 0
+    assert found["steps"] == 200
+
+
+@pytest.mark.parametrize(
+    ("number", "sizes"),
+    [(0, [(130, 130, 5), (1282, 130, 5)]), (5, [(130, 130, 5), (130, 770, 5)]), (11, [(130, 130, 1), (130, 130, 2)])],
+)
+def test_what_grows_is_what_the_line_says(number, sizes):
+    line = LINES[number]
+    points = [growth.measure_point(line, size) for size in line.sizes[:2]]
+    assert [(point.n, point.m, point.K) for point in points] == sizes
+    assert min(point.seconds for point in points) > 0
+
+
+def test_slopes_by_hand():
+    points = [Point(n, 1, 5, n**2 / 100) for n in (1, 10, 100)] + [Point(1000, 1, 5, 1000.0)]
+    fitted, last = slopes(LINES[0], points)
+    assert last == pytest.approx(1.0)
+    assert fitted == pytest.approx(1.7)
+
+
+def test_ratios_of_methods_are_to_ppo_and_to_ddpg(monkeypatch, capsys, tmp_path):
+    seconds = {"ppo": 0.1, "mgl": 0.25, "ddpg": 0.2, "ddpg-imgl": 0.5}
+    asked = []
+
+    def measure(count, settings, hurry):
+        asked.append(settings)
+        return {"seconds": seconds[settings["method"]], "array_megabytes": 12.0, "megabytes": 500.0}
+
+    monkeypatch.setattr(updates, "measure_apart", measure)
+    monkeypatch.setattr(growth, "measure_apart", lambda line: [Point(10**i, 10**i, i, 10**i / 5) for i in range(1, 4)])
+    names = ["--methods", "mgl", "ddpg-imgl", "--out", str(tmp_path / "out")]
+    assert main(["bench", "methods", "--updates", "3", *names]) == 0
+    text = capsys.readouterr()
+    assert "ddpg-imgl exact                        500.0              2.50" in text.out
+    assert [settings["method"] for settings in asked] == ["ppo", "mgl", "ddpg", *["ddpg-imgl"] * 3]
+    assert "measuring mgl against m (9 of 9" in text.err
+    table = (tmp_path / "out" / "methods.csv").read_text().splitlines()
+    assert table[0].split(",")[:4] == ["relative_to", "method", "seconds", "ratio"]
+    assert table[2] == "ppo,mgl,0.25,2.5,12.0,500.0"
+    assert len((tmp_path / "out" / "growth.csv").read_text().splitlines()) == 1 + 3 * 3
+    assert (tmp_path / "out" / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_method_is_measured():
+    measured = {settings["method"] for _, settings in methods.STOCHASTIC + methods.DETERMINISTIC}
+    assert measured == set(methods.METHODS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["methods", "--methods", "mlg"], "unknown method 'mlg'. Did you mean 'mgl'"),
+        (["cartpole", "--methods", "mgl"], "bench cartpole takes neither --methods nor --out"),
+        (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
+    ],
+)
+def test_bad_requests_are_named(arguments, message, capsys):
+    assert main(["bench", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("what", "arguments"), [("fast", (400, 1)), ("fast", (400, 2)), ("gymnasium", (400,))])
 def test_environments_alone_are_really_stepped(what, arguments):
+    pytest.importorskip("mujoco")
     assert mujoco._child(what, "Hopper-v5", *arguments) > 0
 
 

@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -170,16 +171,21 @@ class Bench:
     """Measure speed, side by side in one run."""
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
-    """What to measure: cartpole, mujoco or suite."""
+    """What to measure: cartpole, methods, mujoco or suite."""
     updates: int | None = None
-    """Updates of 20,000 steps to time per method; by default 30 on cartpole, 4 on mujoco and 60 for suite."""
+    """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 on mujoco and 60 for suite."""
+    methods: tuple[str, ...] = ()
+    """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
+    out: Path | None = None
+    """`bench methods`: directory for tables (CSV) and the figure of growth (PNG)."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, mujoco, suite
+        from bipars.bench import cartpole, methods, mujoco, suite
         from bipars.errors import unknown
 
-        benchmarks = {
+        benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
             "cartpole": (cartpole.run_bench, 30),
+            "methods": (partial(methods.run_bench, methods=self.methods, out=self.out), 10),
             "mujoco": (mujoco.run_bench, 4),
             "suite": (suite.run_bench, 60),
         }
@@ -187,6 +193,8 @@ class Bench:
             raise unknown("benchmark", self.what, benchmarks)
         if self.updates is not None and self.updates < 1:
             raise UsageError(f"--updates is {self.updates}; expected at least 1")
+        if self.what != "methods" and (self.methods or self.out):
+            raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
         run_bench, usual = benchmarks[self.what]
         return run_bench(self.updates or usual)
 

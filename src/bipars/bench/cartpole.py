@@ -7,55 +7,27 @@ import os
 import tempfile
 import time
 from importlib.util import find_spec
+from typing import Any
 
 from bipars.bench.child import run_child, serve
-from bipars.runtime import keep_freed_memory, use_one_core
+from bipars.bench.updates import measure_apart
+from bipars.runtime import use_one_core
 
-METHODS = (
-    ("ppo", "ppo", "opg"),
-    ("pbrs", "pbrs", "opg"),
-    ("dpba", "dpba", "opg"),
-    ("em", "em", "opg"),
-    ("mgl", "mgl", "opg"),
-    ("single", "single", "opg"),
-    ("imgl none", "imgl", "none"),
-    ("imgl opg", "imgl", "opg"),
-    ("imgl exact", "imgl", "exact"),
-    ("unrolled", "unrolled", "opg"),
-)
+METHODS: dict[str, dict[str, Any]] = {
+    "ppo": {"method": "ppo"},
+    "pbrs": {"method": "pbrs"},
+    "dpba": {"method": "dpba"},
+    "em": {"method": "em"},
+    "mgl": {"method": "mgl"},
+    "single": {"method": "single"},
+    "imgl none": {"method": "imgl", "upper": {"second_order": "none"}},
+    "imgl opg": {"method": "imgl", "upper": {"second_order": "opg"}},
+    "imgl exact": {"method": "imgl", "upper": {"second_order": "exact"}},
+    "unrolled": {"method": "unrolled"},
+}
 BOUNDS = {"em": 1.5, "mgl": 1.7, "imgl opg": 4.0}
 """Times of PPO's time that we hold ourselves to."""
 PEER_STEPS = 60_000
-
-
-def measure(updates: int, method: str, second_order: str, env: str = "cartpole") -> dict[str, float]:
-    """In this process: time to the first update, and the median speed of the following ones."""
-    use_one_core(0)
-    keep_freed_memory()
-    import resource
-
-    import jax
-    import numpy as np
-
-    from bipars.config import Config
-    from bipars.program import build, complete
-
-    began = time.perf_counter()
-    upper = {"second_order": second_order}
-    config = Config.from_dict({"env": env, "terms": ["harmful"], "method": method, "upper": upper})
-    program = build(complete(config))
-    state, signals = program.iterate(program.init(0), 0)
-    jax.block_until_ready(signals)
-    start = time.perf_counter() - began
-    seconds = []
-    for _ in range(updates):
-        began = time.perf_counter()
-        state, signals = program.iterate(state, 0)
-        jax.block_until_ready(signals)
-        seconds.append(time.perf_counter() - began)
-    speed = config.ppo.update_period / float(np.median(seconds))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"steps_per_second": speed, "start_seconds": start, "megabytes": peak}
 
 
 def measure_peer() -> dict[str, float]:
@@ -90,11 +62,11 @@ def run_bench(updates: int) -> int:
     columns = ("steps/s", "time / ppo", "bound", "1st start", "2nd start", "memory")
     print("method".ljust(12), *(name.rjust(10) for name in columns))
     base = None
-    for label, method, second_order in METHODS:
+    for label, method in METHODS.items():
+        settings = {"env": "cartpole", "terms": ["harmful"], **method}
         with tempfile.TemporaryDirectory() as cache:
-            arguments = ["ours", str(updates), method, second_order]
-            first, second = _child(arguments, cache), _child(arguments, cache)
-        speed = max(first["steps_per_second"], second["steps_per_second"])
+            first, second = (measure_apart(updates, settings, cache) for _ in range(2))
+        speed = first["steps"] / min(first["seconds"], second["seconds"])
         base = base or speed
         figures = (
             f"{speed:,.0f}",
@@ -109,16 +81,12 @@ def run_bench(updates: int) -> int:
     if find_spec("stable_baselines3") is None:
         print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")
         return 0
-    peer = _child(["peer"], None)["steps_per_second"]
+    peer = run_child("bipars.bench.cartpole", [], os.environ)["steps_per_second"]
     print(
         f"\nStable-Baselines3 PPO, 20 environments: {peer:,.0f} steps/s. Ours: {base / peer:.1f} times that (bound 25)"
     )
     return 0
 
 
-def _child(arguments: list[str], cache: str | None) -> dict[str, float]:
-    return run_child("bipars.bench.cartpole", arguments, os.environ | ({"BIPARS_CACHE": cache} if cache else {}))
-
-
 if __name__ == "__main__":
-    serve(lambda name, *rest: measure_peer() if name == "peer" else measure(int(rest[0]), rest[1], rest[2]))
+    serve(measure_peer)

@@ -4,17 +4,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from bipars.runtime import HUGE_PAGES
 
 
-def run_child(module: str, arguments: list[str], environment: Mapping[str, str]) -> dict[str, float]:
+def run_child(module: str, arguments: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """What `python -m module arguments` says on its last line."""
     command = [sys.executable, "-m", module, *arguments]
     result = subprocess.run(command, env={**environment, **HUGE_PAGES}, check=True, stdout=subprocess.PIPE)
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def serve(measure: Callable[..., dict[str, float]]) -> None:
+def serve(measure: Callable[..., Mapping[str, Any]]) -> None:
     """The other end: measures what the command line asks for."""
     print(json.dumps(measure(*sys.argv[1:])))

@@ -1,0 +1,166 @@
+"""How the time of one step of phi grows with n, m and K: the estimator alone, on a minibatch of 1024 samples.
+
+A whole update would hide the growth behind stepping the environments and training the critics.
+"""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from bipars.bench.child import run_child, serve
+from bipars.runtime import keep_freed_memory, use_one_core
+
+if TYPE_CHECKING:
+    from bipars.train import BiLevel
+
+SMALL = 8
+"""Width of the two hidden layers of a network that does not grow."""
+NARROW, WIDE = (8, 24, 56, 112), (8, 32, 96, 256)
+"""Widths of the policy, where an n x m matrix is kept and where none is."""
+WEIGHT_WIDTHS = (8, 24, 48, 80)
+LENGTHS = (1, 2, 5, 10, 20)
+LEAST_CALLS, MOST_CALLS, ENOUGH_SECONDS = 3, 30, 0.3
+CREDIT = "dA~/dphi"
+"""What mgl, imgl and unrolled compute once per update, for all its samples, before any step of phi."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the figure: a method, what grows, and the slope on log axes that docs/methods claims."""
+
+    label: str
+    settings: dict[str, Any]
+    grows: str
+    """n (policy parameters), m (weight parameters) or K (steps that are differentiated)."""
+    sizes: tuple[int, ...]
+    """Widths of the growing network, or numbers of steps."""
+    claim: str = "1"
+
+
+MGL, UNROLLED = {"method": "mgl"}, {"method": "unrolled"}
+NONE, OPG, EXACT = ({"method": "imgl", "upper": {"second_order": form}} for form in ("none", "opg", "exact"))
+LINES = (
+    Line("mgl", MGL, "n", WIDE),
+    Line("imgl none", NONE, "n", NARROW),
+    Line("imgl opg", OPG, "n", NARROW),
+    Line("imgl exact", EXACT, "n", NARROW, "2 up to n = m, then 1"),
+    Line("unrolled K=5", UNROLLED, "n", WIDE),
+    Line(CREDIT, MGL, "m", WEIGHT_WIDTHS),
+    Line("mgl", MGL, "m", WEIGHT_WIDTHS),
+    Line("imgl none", NONE, "m", WEIGHT_WIDTHS),
+    Line("imgl opg", OPG, "m", WEIGHT_WIDTHS),
+    Line("imgl exact", EXACT, "m", WEIGHT_WIDTHS),
+    Line("unrolled K=5", UNROLLED, "m", WEIGHT_WIDTHS),
+    Line("unrolled", UNROLLED, "K", LENGTHS),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    n: int
+    m: int
+    K: int
+    seconds: float
+
+
+def measure_apart(line: Line) -> list[Point]:
+    """In a process of its own."""
+    found = run_child("bipars.bench.growth", [str(LINES.index(line))], os.environ)
+    return [Point(**point) for point in found["points"]]
+
+
+def measure_here(line: Line) -> dict[str, Any]:
+    use_one_core(0)
+    keep_freed_memory()
+    return {"points": [asdict(measure_point(line, size)) for size in line.sizes]}
+
+
+def measure_point(line: Line, size: int) -> Point:
+    """One size: seconds of one step of phi, or of the derivatives for a whole update."""
+    import jax
+    import jax.numpy as jnp
+
+    from bipars.config import Config
+    from bipars.networks import count_parameters
+    from bipars.program import build, complete
+    from bipars.upper.credit import advantage_credit
+
+    width = {"n": SMALL, "m": SMALL} | ({} if line.grows == "K" else {line.grows: size})
+    settings = {
+        **line.settings,
+        "terms": ["harmful"],
+        "ppo": {"policy_hidden": [width["n"]] * 2},
+        "weights": {"hidden": [width["m"]] * 2},
+        "upper": line.settings.get("upper", {}) | ({"unroll": size} if line.grows == "K" else {}),
+    }
+    config = complete(Config.from_dict(settings))
+    loop = build(config).algorithm
+    assert loop.estimator is not None
+    h, given, batch = _invent(lambda: _shapes(loop))
+    step, _, weights, _ = given
+    if line.label == CREDIT:
+        work = jax.jit(functools.partial(advantage_credit, discount=config.ppo.gamma, scale=jnp.ones(())))
+        seconds = _median_seconds(lambda last: (work(weights, *batch), last), h)
+    else:
+        update = jax.jit(loop.estimator.update, donate_argnums=0)
+        seconds = _median_seconds(lambda h: update(h, *given), h)
+    return Point(count_parameters(step.policy), count_parameters(weights), config.upper.unroll, seconds)
+
+
+def _shapes(loop: "BiLevel") -> Any:
+    """h, the rest of what an estimator's `update` takes, and observations, actions, terms and ends of a batch."""
+    import jax
+    import jax.numpy as jnp
+
+    from bipars.upper.base import LowerStep
+
+    state, ppo = loop.init_networks(jax.random.key(0), None, None), loop.config.ppo
+    policy, samples = state.learner.policy, loop._no_samples(state.weights)
+    step = LowerStep(policy, samples, state.learner.policy_optimiser, policy)
+    lead = (ppo.update_period // ppo.num_envs, ppo.num_envs)
+    batch = (jnp.zeros((*lead, loop.world.observation_size)), jnp.zeros(lead, int), jnp.zeros((*lead, 1)))
+    return state.h, (step, policy, state.weights, samples._replace(credit=None)), (*batch, jnp.zeros(lead, bool))
+
+
+def _invent(shapes: Callable[[], Any]) -> Any:
+    """Numbers from 0 to 0.2, and ones for whole numbers: nothing is compiled for what is not timed."""
+    import jax
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+
+    def fill(x: jax.ShapeDtypeStruct) -> jax.Array:
+        numbers = rng.uniform(0, 0.2, x.shape) if x.dtype == np.float32 else np.ones(x.shape)
+        return jax.device_put((numbers if x.dtype != bool else 0 * numbers).astype(x.dtype))
+
+    return jax.tree.map(fill, jax.eval_shape(shapes))
+
+
+def _median_seconds(work: Callable[[Any], tuple[Any, Any]], state: Any) -> float:
+    """Of one call, each with the state that the one before returned, after a first that compiles."""
+    import jax
+    import numpy as np
+
+    _, state = jax.block_until_ready(work(state))
+    seconds: list[float] = []
+    while len(seconds) < LEAST_CALLS or (sum(seconds) < ENOUGH_SECONDS and len(seconds) < MOST_CALLS):
+        began = time.perf_counter()
+        _, state = jax.block_until_ready(work(state))
+        seconds.append(time.perf_counter() - began)
+    return float(np.median(seconds))
+
+
+def slopes(line: Line, points: Sequence[Point]) -> tuple[float, float]:
+    """On log axes: fitted through all points, and between the last two, where fixed costs count least."""
+    import numpy as np
+
+    size = np.log([getattr(point, line.grows) for point in points])
+    seconds = np.log([point.seconds for point in points])
+    return float(np.polyfit(size, seconds, 1)[0]), float((seconds[-1] - seconds[-2]) / (size[-1] - size[-2]))
+
+
+if __name__ == "__main__":
+    serve(lambda number: measure_here(LINES[int(number)]))

@@ -1,0 +1,69 @@
+"""What whole updates of one configuration cost, in a process of their own: time, memory, and time to start."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from bipars.bench.child import run_child, serve
+from bipars.runtime import keep_freed_memory, use_one_core
+
+
+def measure(updates: int, settings: dict[str, Any]) -> dict[str, float]:
+    """In this process: median seconds of `updates` updates after the first that learns; megabytes at most."""
+    use_one_core(0)
+    keep_freed_memory()
+    import resource
+
+    import jax
+    import numpy as np
+
+    from bipars.config import Config
+    from bipars.program import build, complete
+
+    began = time.perf_counter()
+    config = complete(Config.from_dict(settings))
+    program, seed = build(config), np.uint32(0)
+    state = program.init(0)
+    jax.config.update("jax_disable_most_optimizations", False)  # `hurry` concerns what is not timed
+    iterate = program.compiled_iterate.lower(state, seed).compile()  # type: ignore[attr-defined]
+    state, signals = iterate(state, seed)
+    jax.block_until_ready(signals)
+    start = time.perf_counter() - began
+    for _ in range(getattr(program.algorithm, "warmup_rounds", 0)):
+        state, signals = iterate(state, seed)
+    seconds = []
+    for _ in range(updates):
+        began = time.perf_counter()
+        state, signals = iterate(state, seed)
+        jax.block_until_ready((state, signals))
+        seconds.append(time.perf_counter() - began)
+    memory = iterate.memory_analysis()
+    arrays = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
+    return {
+        "seconds": float(np.median(seconds)),
+        "start_seconds": start,
+        "array_megabytes": arrays / 2**20,
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "steps": config.lower.update_period,
+    }
+
+
+HURRY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+"""For the environment of a process: compile quickly rather than well, until it says otherwise."""
+
+
+def measure_apart(
+    updates: int, settings: Mapping[str, Any], cache: str | None = None, hurry: bool = False
+) -> dict[str, float]:
+    """The same in another process; with a directory for compiled programs, if not the usual one.
+
+    `hurry` spoils the time to start and nothing else.
+    """
+    environment = os.environ | ({"BIPARS_CACHE": cache} if cache else {}) | (HURRY if hurry else {})
+    return run_child("bipars.bench.updates", [str(updates), json.dumps(settings)], environment)
+
+
+if __name__ == "__main__":
+    serve(lambda updates, settings: measure(int(updates), json.loads(settings)))
