@@ -1,6 +1,6 @@
 """`bipars bench methods`: what every method costs beside PPO or DDPG, and how the cost of a step of phi grows.
 
-Each measurement is a process of its own on one core. Docs/methods says what the growth should be.
+Each measurement is a process of its own on one core. The pages in docs/methods say what the growth should be.
 """
 
 import sys
