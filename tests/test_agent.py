@@ -172,6 +172,9 @@ def test_terms_may_stand_alone_and_functions_need_a_name():
             quick(terms)
     with pytest.raises(UsageError, match="terms holds 3; expected RewardTerm objects"):
         quick(3)
+    for name in (3, "", None):
+        with pytest.raises(UsageError, match="a reward term needs a name; got .*, expected text"):
+            bipars.RewardTerm(name, upright)
 
 
 @pytest.mark.parametrize("steps", [float("inf"), float("nan"), 1.5, 0, -1, "many", None])
@@ -193,6 +196,14 @@ def test_weights_refuse_an_action_that_does_not_exist():
     for action in (2, -1, 0.5):
         with pytest.raises(UsageError, match=f"action is .*{action}.*, which is outside the action space Discrete"):
             agent.weights(np.zeros(4), action)
+    for action in ("x", None, [[1], [1, 2]]):
+        with pytest.raises(UsageError, match="action is .*; expected numbers of Discrete"):
+            agent.weights(np.zeros(4), action)
+    with pytest.raises(UsageError, match="observation is 'x'; expected numbers of Box"):
+        agent.weights("x", 0)
+    for seed in ("x", None, -1, 0.5):
+        with pytest.raises(UsageError, match=r"seed is .*; expected a whole number in \[0, 2\^32\)"):
+            agent.evaluate(seed)
     with pytest.raises(UsageError, match="outside the action space"):
         policy_action(gymnasium.spaces.MultiDiscrete([2, 3]), np.array([1, 3]))
 
@@ -287,6 +298,18 @@ def test_same_seed_same_result_other_seed_other_result():
             "'unrolled' follows every step of theta; upper.sampling is 'round'",
         ),
         ({"method": None}, "unknown method 'None'.*Known: .*em"),
+        (
+            {"terms": bipars.RewardTerm("choice", lambda obs, *_: 1.0 if obs[0] > 0 else 0.0)},
+            r"term 'choice' failed on one transition.*Use jnp.where\(condition, a, b\) instead of if",
+        ),
+        (
+            {"terms": bipars.RewardTerm("numpy", lambda obs, *_: np.float64(np.asarray(obs)[0]))},
+            "term 'numpy' failed on one transition.*Use jax.numpy instead of numpy",
+        ),
+        (
+            {"terms": bipars.RewardTerm("number", lambda obs, *_: float(obs[0]))},
+            "term 'number' failed on one transition.*Leave out float",
+        ),
         ({"terms": []}, "give at least one term"),
         ({"seed": -1}, "seed is -1"),
         ({"method": "em", "weight_function": WeightConfig(form="state-action")}, "state-action' does not have that"),

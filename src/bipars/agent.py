@@ -194,8 +194,11 @@ class BiPaRS:
 
     def evaluate(self, seed: int = 0) -> tuple[float, float]:
         """Mean true return and mean length of greedy episodes."""
+        whole = _whole(seed)
+        if whole is None or not 0 <= whole < 2**32:
+            raise UsageError(f"seed is {seed!r}; expected a whole number in [0, 2^32)")
         algorithm = self._program.algorithm
-        result = algorithm.world.evaluate(algorithm.acting(self._state), jax.random.key(seed))
+        result = algorithm.world.evaluate(algorithm.acting(self._state), jax.random.key(np.uint32(whole)))
         return float(np.mean(result.true_return)), float(np.mean(result.length))
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -85,7 +85,7 @@ class PPOConfig(Settings):
     gradient_steps: int = 50
     """Minibatch gradient steps per update (the paper's "epochs")."""
     batch_size: int = 1024
-    """Samples per gradient step."""
+    """Samples per gradient step, drawn with replacement: more than update_period see some of them several times."""
     clip: float = 0.5
     """How far the probability ratio may leave 1."""
     gamma: float = 0.999

@@ -22,6 +22,10 @@ class TermError(BiparsError, ValueError):
     """A reward term, or the true reward, failed or returned something else than one number per transition."""
 
 
+class EnvError(BiparsError, ValueError):
+    """An environment returned something else than its spaces promise."""
+
+
 class CheckpointError(BiparsError):
     """A file on disk is not what was written there."""
 

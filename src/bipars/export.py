@@ -53,7 +53,7 @@ class LearnedWeightFunction:
 
     def __call__(self, observation: Any, action: Any) -> np.ndarray:
         many = spaces.batched(self.observation_space, observation)
-        if spaces.batched(self.action_space, action) != many:
+        if spaces.batched(self.action_space, action, "action") != many:
             raise UsageError("observation and action must both be single, or both be batches")
         obs = spaces.flatten(self.observation_space, observation, lead=int(many))
         chosen = spaces.policy_action(self.action_space, np.asarray(action))

@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from bipars.envs import spaces
 from bipars.envs.host import Step
-from bipars.errors import UsageError
+from bipars.errors import EnvError, UsageError
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -38,6 +38,42 @@ class _Async(_PlainInfo, AsyncVectorEnv):
     pass
 
 
+class _Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that names what it returned where that is not what its spaces promise."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._check(obs, "reset()")
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._check(obs, "step()")
+        if not spaces.is_number(reward):
+            raise EnvError(f"{self._name}: step() returned the reward {reward!r:.80}; expected a single number")
+        return obs, reward, terminated, truncated, info
+
+    def _check(self, obs: Any, where: str) -> None:
+        try:
+            spaces.batched(self.observation_space, obs, many=False)
+        except UsageError as error:
+            raise EnvError(f"{self._name}: {where} breaks its observation_space: {error}") from None
+
+    @property
+    def _name(self) -> str:
+        return f"environment {type(self.env.unwrapped).__name__}"
+
+
+def _checked(make: Factory) -> Factory:
+    def checked() -> gymnasium.Env[Any, Any]:
+        env = make()
+        if not isinstance(env, gymnasium.Env):
+            raise UsageError(f"the function given as env returned {env!r:.80}; expected a gymnasium.Env")
+        return _Checked(env)
+
+    return checked
+
+
 def _on_any_core(make: Factory) -> Factory:
     """For a process of its own, which would inherit the one core of a worker."""
 
@@ -54,6 +90,7 @@ class GymnasiumEnvironment:
 
     def __init__(self, make: Factory, num_envs: int, mode: Literal["sync", "async"] = "sync") -> None:
         self.num_envs = num_envs
+        make = _checked(make)
         self.vector: SyncVectorEnv | AsyncVectorEnv
         if mode == "sync":
             self.vector = _Sync([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)

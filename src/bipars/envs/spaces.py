@@ -16,14 +16,29 @@ from bipars.errors import UsageError
 SUPPORTED_OBSERVATIONS = "Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple"
 SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, and MultiDiscrete and MultiBinary of at most 1024 combinations"
 MAX_COMBINATIONS = 1024
+NUMBERS = "fiub"
+"""Kinds of NumPy's types that are numbers."""
+
+
+def is_number(value: Any) -> bool:
+    """A single one; text is none, even if it reads like one."""
+    if isinstance(value, (float, int)):
+        return True
+    try:
+        array = np.asarray(value)
+    except ValueError:  # a list of lists of different lengths
+        return False
+    return array.shape == () and array.dtype.kind in NUMBERS
 
 
 def observation_size(space: Space[Any], where: str = "observation space") -> int:
     """How many numbers an observation becomes. An unsupported space is an error that names it."""
     match space:
         case spaces.Box():
-            if space.dtype is not None and space.dtype.kind not in "fiub":
+            if space.dtype is not None and space.dtype.kind not in NUMBERS:
                 raise UsageError(f"{where} is {space}; boxes must hold numbers")
+            if 0 in space.shape:
+                raise UsageError(f"{where} is {space}, which holds no number at all; give it at least one")
             return math.prod(space.shape)
         case spaces.Discrete():
             return int(space.n)
@@ -97,6 +112,10 @@ def action_space(space: Space[Any]) -> ActionSpace:
                 raise UsageError(
                     f"action space is {space}, without finite bounds; supported are {SUPPORTED_ACTIONS}. "
                     "Give it bounds, or wrap the environment in gymnasium.wrappers.RescaleAction"
+                )
+            if 0 in space.shape:
+                raise UsageError(
+                    f"action space is {space}, which leaves nothing to choose; give it at least one number"
                 )
             return BoxActions(math.prod(space.shape))
         case spaces.Discrete():
@@ -172,24 +191,35 @@ def _split(flat: np.ndarray, parts: list[Space[Any]]) -> list[np.ndarray]:
     return np.split(flat, ends[:-1], axis=-1)
 
 
-def batched(space: Space[Any], value: Any) -> bool:
-    """Whether `value` is many elements of the space, on a leading axis. Neither one nor many is an error."""
+def batched(space: Space[Any], value: Any, what: str = "observation", many: bool = True) -> bool:
+    """Whether `value` is many elements of the space, on a leading axis; an error where it is neither one nor many.
+
+    Without `many` it must be one.
+    """
     match space:
         case spaces.Dict():
-            if not isinstance(value, Mapping) or set(value) != set(space.spaces):
-                raise UsageError(f"observation is {value!r:.80}; expected a dict with the keys {list(space.spaces)}")
-            return all([batched(part, value[key]) for key, part in space.spaces.items()])  # noqa: C419 (check each)
+            if not isinstance(value, Mapping) or not set(space.spaces) <= set(value):
+                raise UsageError(f"{what} is {value!r:.80}; expected a dict with the keys {list(space.spaces)}")
+            parts = [(part, value[key], f"{what}[{key!r}]") for key, part in space.spaces.items()]
+            return all([batched(*part, many) for part in parts])  # noqa: C419 (check each)
         case spaces.Tuple():
-            if not isinstance(value, tuple) or len(value) != len(space.spaces):
-                raise UsageError(f"observation is {value!r:.80}; expected a tuple of {len(space.spaces)}")
-            return all([batched(*pair) for pair in zip(space.spaces, value, strict=True)])  # noqa: C419 (check each)
-    shape, expected = np.shape(value), space.shape or ()
+            if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
+                raise UsageError(f"{what} is {value!r:.80}; expected a tuple of {len(space.spaces)}")
+            parts = [(part, value[i], f"{what}[{i}]") for i, part in enumerate(space.spaces)]
+            return all([batched(*part, many) for part in parts])  # noqa: C419 (check each)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in NUMBERS:
+        raise UsageError(f"{what} is {value!r:.80}; expected numbers of {space}")
+    shape, expected = array.shape, space.shape or ()
     if shape == expected:
         return False
-    if shape[1:] == expected and len(shape) == len(expected) + 1:
+    if many and shape[1:] == expected and len(shape) == len(expected) + 1:
         return True
-    batch = ("batch", *expected)
-    raise UsageError(f"got shape {shape} for {space}; expected {expected} or ({', '.join(map(str, batch))})")
+    batch = f" or ({', '.join(map(str, ('batch', *expected)))})" if many else ""
+    raise UsageError(f"{what}: got shape {shape} for {space}; expected {expected}{batch}")
 
 
 def describe(space: Space[Any]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class SteppedWorld:
         alive = np.ones(self.episodes, bool)
         true_return, length, effort = np.zeros(self.episodes), np.zeros(self.episodes, np.int32), 0.0
         while alive.any() and length.max() < LONGEST:
-            experience = Experience(env, 1)
+            experience = Experience(env, 1, int(length.max()) * self.episodes, evaluation=True)
             obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
             reward = self.true_reward.evaluate_alone(experience, self.terms)[0]
             if isinstance(self.actions, BoxActions):
@@ -143,7 +143,7 @@ class SteppedWorld:
         reset_key, term_key = jax.random.split(key)
         env, acting = self._make(1), in_numpy(policy)
         try:
-            obs, experience = env.reset(seed_from(reset_key)), Experience(env, longest)
+            obs, experience = env.reset(seed_from(reset_key)), Experience(env, longest, evaluation=True)
             ended = False
             while not ended and experience.time < longest:
                 obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]

@@ -7,8 +7,35 @@ from typing import Any
 import jax
 import numpy as np
 
-from bipars.errors import TermError
-from bipars.shaping.experience import BatchInfo
+from bipars.envs.spaces import NUMBERS, is_number
+from bipars.errors import TermError, UsageError
+from bipars.shaping.experience import BatchInfo, Experience
+
+
+def check_named(kind: str, name: Any, fn: Any, takes: str) -> None:
+    """A function of a user's needs a name, by which every message and table calls it."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"a {kind} needs a name; got {name!r}, expected text such as 'upright'")
+    if not callable(fn):
+        raise UsageError(f"{kind} '{name}': fn is {fn!r}; expected a function of {takes}")
+
+
+def single_number(what: str, value: Any, where: str = "") -> float:
+    """Text is no number, even if it reads like one."""
+    if not is_number(value):
+        raise TermError(f"{what} returned {value!r:.80}{where and f' at {where}'}; return a single number")
+    return float(value)
+
+
+def explain(error: Exception) -> str:
+    """What went wrong in a function; where JAX stumbled over plain Python, what to write instead."""
+    if isinstance(error, jax.errors.TracerBoolConversionError):
+        return "it decides by a value that JAX does not know yet. Use jnp.where(condition, a, b) instead of if"
+    if isinstance(error, jax.errors.TracerArrayConversionError):
+        return "it gives a value of JAX to NumPy. Use jax.numpy instead of numpy"
+    if isinstance(error, jax.errors.ConcretizationTypeError):
+        return "it makes a Python number of a value that JAX does not know yet. Leave out float() and int()"
+    return repr(error)
 
 
 @dataclass(frozen=True)
@@ -28,33 +55,31 @@ class UserFunction:
             return self._call(fn, lambda: describe(index), info, *given, *(() if info is None else (about,)))
 
         if self.vectorised:
-            values = np.asarray(call(self.fn, 0, arguments, info))
+            values = call(lambda *given: np.asarray(self.fn(*given)), 0, arguments, info)
             if values.shape != (count,):
                 raise TermError(f"{self.what} returned shape {values.shape} for {count} transitions; return ({count},)")
-            return values.astype(float)
+            return values.astype(float) if values.dtype.kind in NUMBERS else self._numbers(values.tolist(), describe)
 
         def one(i: int) -> Any:
             return call(self.fn, i, [pick(x, i) for x in arguments], None if info is None else info.at(i))
 
         first = one(0)
-        if np.shape(first) != ():
+        if isinstance(first, (np.ndarray, jax.Array)) and first.shape != ():
             raise TermError(
-                f"{self.what} returned shape {np.shape(first)} at {describe(0)} for one transition; "
+                f"{self.what} returned shape {first.shape} at {describe(0)} for one transition; "
                 "return a single number, or declare it vectorised"
             )
         if isinstance(first, jax.Array):
             # Written in JAX: thousands of calls on single transitions would take seconds.
             numbers = None if info is None else info.numeric()
             return np.asarray(call(jax.vmap(self.fn), 0, arguments, numbers), float)
-        values = np.empty(count)
-        values[0] = first
-        for i in range(1, count):
-            value = one(i)
-            try:
-                values[i] = value
-            except (TypeError, ValueError):
-                raise TermError(f"{self.what} returned {value!r} at {describe(i)}; return a single number") from None
-        return values
+        return self._numbers([first, *(one(i) for i in range(1, count))], describe)
+
+    def _numbers(self, values: Sequence[Any], describe: Callable[[int], str]) -> np.ndarray:
+        for i, value in enumerate(values):
+            if not is_number(value):
+                single_number(self.what, value, describe(i))
+        return np.array(values, float)
 
     def _call(self, fn: Callable[..., Any], where: Callable[[], str], info: BatchInfo | None, *arguments: Any) -> Any:
         try:
@@ -69,7 +94,15 @@ class UserFunction:
         except TermError as error:
             raise TermError(f"{self.what}: {error}") from None
         except Exception as error:
-            raise TermError(f"{self.what} failed at {where()}: {error!r}") from error
+            raise TermError(f"{self.what} failed at {where()}: {explain(error)}") from error
+
+
+def on_experience(what: str, fn: Callable[..., Any], vectorised: bool, experience: Experience) -> np.ndarray:
+    """(time, env): a function of (obs, action, next_obs, info) on what happened."""
+    step = tuple(map(flatten_lead, (experience.obs, experience.native_action, experience.next_obs)))
+    function = UserFunction(what, fn, vectorised)
+    values = function.on_host(step, experience.env_reward.size, experience.describe, BatchInfo(experience))
+    return values.reshape(experience.shape)
 
 
 def pick(x: Any, index: int) -> Any:

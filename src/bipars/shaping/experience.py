@@ -8,14 +8,14 @@ import numpy as np
 from bipars.envs import spaces
 from bipars.envs.base import BoxActions
 from bipars.envs.host import HostEnvironment
-from bipars.errors import TermError
+from bipars.errors import EnvError, NonFiniteError, TermError
 
 
 class Experience:
     """Steps of all environments, in order. Axes are (time, env, ...)."""
 
-    def __init__(self, env: HostEnvironment, steps: int, first_step: int = 0) -> None:
-        self.env, self.time, self.first_step = env, 0, first_step
+    def __init__(self, env: HostEnvironment, steps: int, first_step: int = 0, evaluation: bool = False) -> None:
+        self.env, self.time, self.first_step, self.evaluation = env, 0, first_step, evaluation
         lead = (steps, env.num_envs)
         size = env.observation_size
         self.flat_obs = np.empty((*lead, size), np.float32)
@@ -31,12 +31,25 @@ class Experience:
     def step(self, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
         """Acts in all environments and returns what to act on next."""
         t, self.time = self.time, self.time + 1
+        self._check_finite(obs, t)
         self.flat_obs[t], self.action[t] = obs, action
-        step = self.env.step(self._native(action))
+        try:
+            step = self.env.step(self._native(action))
+        except EnvError as error:
+            first, count = t * self.env.num_envs, self.env.num_envs
+            steps = f"step {self._number(first)}" if count == 1 else f"the {count} steps from {self._number(first)} on"
+            raise EnvError(f"{error}, in {steps}. Mend the environment") from None
+        self._check_finite(step.next_obs, t)
         self.flat_next_obs[t] = step.next_obs
         self.env_reward[t], self.terminated[t], self.truncated[t] = step.reward, step.terminated, step.truncated
         self.infos.append(step.info)
         return step.obs
+
+    def _check_finite(self, obs: np.ndarray, t: int) -> None:
+        if not np.isfinite(obs).all():
+            env, i = np.argwhere(~np.isfinite(obs))[0]
+            where = self.describe(t * self.env.num_envs + int(env))
+            raise NonFiniteError(f"observation[{i}] is {obs[env, i]} at {where}. Mend the environment")
 
     def cut(self) -> None:
         """Forgets the steps that were planned and not taken."""
@@ -49,7 +62,10 @@ class Experience:
 
     def describe(self, index: int) -> str:
         """Which transition of the run the flat index stands for, in an error's words."""
-        return f"step {self.first_step + index} (environment {index % self.env.num_envs})"
+        return f"step {self._number(index)} (environment {index % self.env.num_envs})"
+
+    def _number(self, index: int) -> str:
+        return f"{self.first_step + index}{' of an evaluation' if self.evaluation else ''}"
 
     @property
     def obs(self) -> Any:
@@ -121,7 +137,7 @@ class BatchInfo(Mapping[str, np.ndarray]):
                 values = self[key]
             except TermError:
                 continue
-            if values.dtype.kind in "fiub":
+            if values.dtype.kind in spaces.NUMBERS:
                 found[key] = values
         return found
 
@@ -145,10 +161,19 @@ def info_values(info: Mapping[str, Any], key: str, num_envs: int) -> np.ndarray:
 def info_numbers(experience: Experience, key: str) -> np.ndarray:
     """(time, env): a key of `info` that holds one number."""
     values = experience.info(key)
-    if values.shape != experience.shape or values.dtype.kind not in "fiub":
+    if values.shape != experience.shape or values.dtype.kind not in spaces.NUMBERS:
         example = values[0, 0] if values.ndim > 1 else values[0]
         raise TermError(f"info['{key}'] is {example!r}; expected a single number")
     return values.astype(float)
+
+
+def info_number(what: str, info: Mapping[str, Any], key: str) -> float:
+    """The same of one step of one environment."""
+    if key not in info:
+        raise TermError(f"{what}: info has no key '{key}'; its keys are {list(info) or 'none'}")
+    if not spaces.is_number(info[key]):
+        raise TermError(f"{what}: info['{key}'] is {info[key]!r}; expected a single number")
+    return float(info[key])
 
 
 def _present(info: Mapping[str, Any], key: str, env: int) -> bool:

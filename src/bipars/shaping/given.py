@@ -25,7 +25,7 @@ from bipars.envs.world import Advice, Batch, World
 from bipars.errors import NonFiniteError, UsageError, unknown
 from bipars.networks import namespace
 from bipars.shaping.builtin import import_function, reduces_angle
-from bipars.shaping.calling import UserFunction, flatten_lead
+from bipars.shaping.calling import UserFunction, check_named, explain, flatten_lead
 from bipars.shaping.potentials import Moment, next_actions, potential_difference
 
 Second = Literal["nothing", "action", "step"]
@@ -42,10 +42,7 @@ class Potential:
     """`fn` takes many states at once, on a leading axis."""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise UsageError("a potential needs a name; got an empty string")
-        if not callable(self.fn):
-            raise UsageError(f"potential '{self.name}': fn is {self.fn!r}; expected a function of the observation")
+        check_named("potential", self.name, self.fn, "the observation")
 
     def check_spaces(self, env: HasSpaces) -> None:
         """Raises where it cannot be used with such an environment."""
@@ -223,7 +220,7 @@ class GivenPotential:
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(f"{self.what} failed on a first observation: {error!r}") from error
+            raise UsageError(f"{self.what} failed on a first observation: {explain(error)}") from error
         if not np.isfinite(values).all():
             raise UsageError(f"{self.what} is {values[0, 0]} on a first observation; expected a finite number")
 

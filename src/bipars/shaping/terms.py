@@ -22,8 +22,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.envs.base import ActionSpace, BoxActions, Environment
 from bipars.errors import TermError, UsageError
-from bipars.shaping.calling import UserFunction, flatten_lead
-from bipars.shaping.experience import BatchInfo, Experience, info_numbers
+from bipars.shaping.calling import check_named, explain, on_experience, single_number
+from bipars.shaping.experience import Experience, info_number, info_numbers
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 
@@ -46,10 +46,11 @@ class RewardTerm:
     """`fn` takes many transitions at once, on a leading axis."""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise UsageError("a reward term needs a name; got an empty string")
-        if not callable(self.fn):
-            raise UsageError(f"term '{self.name}': fn is {self.fn!r}; expected a function of 4 arguments")
+        check_named("reward term", self.name, self.fn, "(obs, action, next_obs, info)")
+
+    @property
+    def what(self) -> str:
+        return f"term '{self.name}'"
 
     @staticmethod
     def from_info(key: str, name: str | None = None) -> "RewardTerm":
@@ -73,10 +74,7 @@ class RewardTerm:
 
     def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
         """(time, env): the term on what happened in environments that are stepped from Python."""
-        step = tuple(map(flatten_lead, (experience.obs, experience.native_action, experience.next_obs)))
-        function = UserFunction(f"term '{self.name}'", self.fn, self.vectorised)
-        values = function.on_host(step, experience.env_reward.size, experience.describe, BatchInfo(experience))
-        return values.reshape(experience.shape)
+        return on_experience(self.what, self.fn, self.vectorised, experience)
 
     def on_step(
         self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
@@ -85,8 +83,8 @@ class RewardTerm:
         if self.vectorised:
             obs, action, next_obs = jax.tree.map(lambda x: np.asarray(x)[None], (obs, action, next_obs))
             infos = {key: np.asarray([info[key]]) for key in info}
-            return float(np.asarray(self.fn(obs, action, next_obs, infos))[0])
-        return float(self.fn(obs, action, next_obs, info))
+            return single_number(self.what, np.asarray(self.fn(obs, action, next_obs, infos))[0])
+        return single_number(self.what, self.fn(obs, action, next_obs, info))
 
 
 @dataclass(frozen=True)
@@ -103,14 +101,12 @@ class InfoTerm(RewardTerm):
         try:
             return info_numbers(experience, self.key)
         except TermError as error:
-            raise TermError(f"term '{self.name}': {error}") from None
+            raise TermError(f"{self.what}: {error}") from None
 
     def on_step(
         self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
     ) -> float:
-        if self.key not in info:
-            raise TermError(f"term '{self.name}': info has no key '{self.key}'; its keys are {list(info) or 'none'}")
-        return float(info[self.key])
+        return info_number(self.what, info, self.key)
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
         except UsageError:
             raise
         except Exception as error:
-            raise UsageError(f"term '{term.name}' failed on one transition: {error!r}") from error
+            raise UsageError(f"{term.what} failed on one transition: {explain(error)}") from error
         if value.shape != (1, 2):
             raise UsageError(
                 f"term '{term.name}' returned shape {value.shape[2:]} for one transition; return a single number"

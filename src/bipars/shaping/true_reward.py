@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import TermError, UsageError
-from bipars.shaping.experience import Experience, info_numbers
+from bipars.shaping.calling import on_experience, single_number
+from bipars.shaping.experience import Experience, info_number, info_numbers
 from bipars.shaping.terms import RewardTerm, TermFunction
 
 CHOICES = ("env", "env-minus-terms", "info:KEY")
@@ -36,7 +37,7 @@ class TrueReward:
         if self.kind == "env-minus-terms":
             return experience.env_reward - terms.sum(axis=-1)
         if self.fn is not None:
-            return RewardTerm("true reward", self.fn).on_host((), experience, None)
+            return on_experience("the true reward", self.fn, False, experience)
         try:
             return info_numbers(experience, self.kind.removeprefix("info:"))
         except TermError as error:
@@ -58,5 +59,5 @@ class TrueReward:
         if self.kind == "env-minus-terms":
             return env_reward - float(terms.sum())
         if self.fn is not None:
-            return float(self.fn(obs, action, next_obs, info))
-        return float(info[self.kind.removeprefix("info:")])
+            return single_number("the true reward", self.fn(obs, action, next_obs, info))
+        return info_number("the true reward", info, self.kind.removeprefix("info:"))
