@@ -12,10 +12,12 @@ import jax
 import numpy as np
 import pytest
 
-from bipars.cli import main
+from bipars.cli import SHORT, as_typed, main
 from bipars.errors import UsageError
+from bipars.runs.checkpoint import save_checkpoint
 from bipars.runs.execute import load_state
 from bipars.seeds import parse_seeds
+from fake_runs import fake_cell
 
 QUICK = [
     "--ppo.update-period", "2000", "--ppo.num-envs", "10", "--ppo.gradient-steps", "4", "--ppo.batch-size", "64"
@@ -86,9 +88,10 @@ def test_an_environment_of_gymnasiums_in_processes_with_tensorboard_and_its_weig
         (["--seeds", "3-1"], "runs backwards"),
         (["--env-option", "force"], "expected name=value"),
         (["--env-option", "mass=2"], "does not take the options"),
-        (["--ppo.clip", "-1"], "bipars: ppo.clip is -1.0; expected a positive number"),
-        (["--weights.low", "nan"], "bipars: weights.low is nan; expected a number or none"),
-        (["--steps", "0"], "total_steps is 0"),
+        (["--ppo.clip", "-1"], "bipars: --ppo.clip is -1.0; expected a positive number"),
+        (["--weights.low", "nan"], "bipars: --weights.low is nan; expected a number or none"),
+        (["--steps", "0"], "bipars: --steps is 0; expected a positive number"),
+        (["--unroll", "0"], "bipars: --unroll is 0; expected a positive number"),
         (["--weights-from", "nowhere"], "nowhere is not a run of bipars: it was not found"),
         (["--workers", "-1"], "--workers is -1; expected a number of processes"),
         (["--seeds", "0-999999999"], "more than 10,000"),
@@ -117,6 +120,10 @@ def test_a_directory_that_holds_something_else_is_refused(tmp_path, capfd):
         (["demo", "--out", "out", "--workers", "-1"], "--workers is -1"),
         (["demo", "--out", "/dev/null/x"], "cannot be used: Not a directory"),
         (["bench", "--updates", "0"], "--updates is 0; expected at least 1"),
+        (
+            ["suite", "status", "nope"],
+            "nope is not a directory of `bipars suite run`: there is no such directory. Name",
+        ),
     ],
 )
 def test_bad_input_of_other_commands_is_named(tmp_path, monkeypatch, capfd, arguments, message):
@@ -124,6 +131,54 @@ def test_bad_input_of_other_commands_is_named(tmp_path, monkeypatch, capfd, argu
     assert main(arguments) == 2
     assert message in capfd.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_messages_name_the_flags_that_were_typed():
+    message = "config.total_steps is 0; ppo.num_envs (2), upper.unroll, weights.nothing, 'import:ppo.clip', total_steps"
+    assert as_typed(message, ["train", "--unroll=3"]) == (
+        "--steps is 0; --ppo.num-envs (2), --unroll, weights.nothing, 'import:ppo.clip', --steps"
+    )
+    assert "--upper.unroll" in as_typed(message, ["train", "--upper.unroll", "3"])
+
+
+def test_the_help_shows_short_flags_and_the_potential_that_is_used(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for method, shown in (("pbrs", "(default: upright)"), ("dynamic-pbrs", "(default: fading)")):
+        with pytest.raises(SystemExit):
+            main(["train", "--method", method, "--help"])
+        text = capsys.readouterr().out
+        assert shown in text
+    assert all(short in text for short in SHORT)
+
+
+def test_steps_that_are_no_whole_update_are_said(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("bipars.suite.finish.run_locally", lambda runs, workers, report: False)
+    assert main([*train(tmp_path / "a"), "--steps", "1"]) == 130
+    assert (
+        "--steps 1 is rounded up to 2,000: training goes by whole updates of 2,000 steps (--ppo"
+        in capfd.readouterr().out
+    )
+    assert main(train(tmp_path / "b")) == 130
+    assert "rounded" not in capfd.readouterr().out
+
+
+def test_a_directory_of_runs_is_no_run_but_names_one(tmp_path, capfd):
+    fake_cell(tmp_path, "mgl", [0.0, 0.0], weight=1.0)
+    assert main(["render", str(tmp_path)]) == 2
+    assert f"It holds runs, such as {tmp_path / 'seed-0000'}: name one of them" in capfd.readouterr().err
+
+
+def test_a_finished_run_with_damaged_checkpoints_is_named(tmp_path, capfd):
+    fake_cell(tmp_path, "mgl", [0.0, 0.0], weight=1.0)
+    for seed in (0, 1):
+        checkpoints = tmp_path / f"seed-000{seed}" / "checkpoints"
+        save_checkpoint(checkpoints, 1, {"x": np.zeros(3)}, (0, ""))
+    assert main(["resume", str(tmp_path)]) == 0
+    (tmp_path / "seed-0001" / "checkpoints" / "00000001.safetensors").write_bytes(b"")
+    assert main(["resume", str(tmp_path)]) == 1
+    errors = capfd.readouterr().err
+    assert f"DAMAGED {tmp_path / 'seed-0001'}: its results are there" in errors
+    assert "seed-0000" not in errors
 
 
 def test_resume_names_a_config_file_that_is_not_ours(tmp_path, capfd):

@@ -126,6 +126,7 @@ settings.ppo = {update_period = 1000, num_envs = 10, gradient_steps = 4, batch_s
     assert main(["suite", str(file), "--out", str(root)]) == 1
     text = capfd.readouterr()
     assert "FAILED" in text.err
+    assert (text.out + text.err).count("explodes/seed-0000: ") == 1
     assert "bipars resume" in text.out
     states = count_states(planned(root))
     assert (states["all"]["done"], states["all"]["failed"]) == (1, 1)

@@ -1,6 +1,8 @@
 """The command line. Each command is a dataclass: its fields are the flags, their docstrings the help."""
 
+import dataclasses
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +40,40 @@ def expand(arguments: Sequence[str]) -> list[str]:
     return [SHORT.get(name, name) + equals + value for name, equals, value in parts]
 
 
+OTHER_NAMES = {"total_steps": "steps", "terms": "term", "env_options": "env_option"}
+"""Flags that are not called as the setting they change."""
+ROOMS = ("ppo", "weights", "upper", "dpba", "ddpg")
+
+
+def as_typed(message: str, arguments: Sequence[str]) -> str:
+    """A message about settings, with each called as the flag that a person typed or could type."""
+
+    def flag(found: re.Match[str]) -> str:
+        room, _, name = found[0].rpartition(".")
+        home = getattr(Config(), room) if room in ROOMS else Config()
+        if name not in {part.name for part in dataclasses.fields(home)}:
+            return found[0]
+        whole = f"--{room}." if room in ROOMS else "--"
+        return (whole + OTHER_NAMES.get(name, name)).replace("_", "-")
+
+    message = re.sub(rf"(?<![\w.:'-])(?:(?:config|{'|'.join(ROOMS)})\.\w+|total_steps)\b", flag, message)
+    for short, whole in SHORT.items():
+        if any(argument.partition("=")[0] == short for argument in arguments):
+            message = message.replace(whole, short)
+    return message
+
+
+def _usual_potential() -> str | None:
+    """What `--potential` is where nobody gives it: the built-in one of cart-pole, for methods that take one."""
+    from bipars.envs import find_compiled
+    from bipars.methods import METHODS
+    from bipars.shaping.given import usual_potential
+
+    method = METHODS.get(PRESET.method)
+    takes = None if method is None else method.potential_takes
+    return None if takes is None or find_compiled(PRESET.env) is None else usual_potential(takes)
+
+
 def _flag(arguments: Sequence[str], name: str) -> str | None:
     for i, argument in enumerate(arguments):
         if argument == name and i + 1 < len(arguments):
@@ -52,6 +88,8 @@ class Train:
     """Train a policy and learn what its reward terms are worth.
 
     bipars train --env cartpole --term harmful --method mgl --seeds 0-4 --out runs/harmful
+
+    Short flags: --unroll for --upper.unroll, --noise-penalty for --upper.noise-penalty.
     """
 
     out: Path
@@ -64,12 +102,12 @@ class Train:
     """The true reward: env, env-minus-terms, or a key of info, such as info:is_success."""
     method: str = "mgl"
     """How the terms are used; `bipars list` explains each."""
-    potential: str | None = None
+    potential: str | None = field(default_factory=_usual_potential)
     """Potential of the methods pbrs, pba and dynamic-pbrs, such as upright or import:module.function."""
     seeds: str = "0"
     """Seeds, such as 0-4 or 0,3,7; one run each."""
     steps: int = field(default_factory=lambda: PRESET.total_steps)
-    """Environment steps per run."""
+    """Environment steps per run, rounded up to whole updates."""
     workers: int = 0
     """Processes, one core each; 0 takes all cores."""
     weights_from: Path | None = None
@@ -124,6 +162,10 @@ class Train:
         )
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
         check_root(self.out)
+        if config.whole_steps != self.steps != PRESET.total_steps:
+            print(
+                f"--steps {self.steps:,} is rounded up to {config.whole_steps:,}: {as_typed(config.whole_updates, ())}"
+            )
         with runner_of(self.out):
             runs = existing(RunDirectory.create(seed_directory(self.out, c.seed), c) for c in configs)
             status = finish(runs, self.out, local_engine(workers))
@@ -272,11 +314,12 @@ def _parse(arguments: list[str]) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    given = expand(sys.argv[1:] if arguments is None else arguments)
+    typed = sys.argv[1:] if arguments is None else arguments
     try:
-        return _parse(with_run(given)).run()
+        return _parse(with_run(expand(typed))).run()
     except BiparsError as error:
-        print(f"bipars: {error}", file=sys.stderr)
+        message = as_typed(str(error), typed) if typed[:1] == ["train"] else str(error)
+        print(f"bipars: {message}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # who read our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -350,6 +350,17 @@ class Config(Settings):
     def num_updates(self) -> int:
         return math.ceil(self.total_steps / self.lower.update_period)
 
+    @property
+    def whole_steps(self) -> int:
+        """Environment steps that the run really takes."""
+        return self.num_updates * self.lower.update_period
+
+    @property
+    def whole_updates(self) -> str:
+        """Why the two may differ, in words."""
+        room = "ddpg" if self.lower is self.ddpg else "ppo"
+        return f"training goes by whole updates of {self.lower.update_period:,} steps ({room}.update_period)"
+
     def to_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))
 

@@ -41,9 +41,9 @@ def _result(cell: Cell, name: str) -> list[str]:
 def verdict_text(collection: Collection, failures: bool = True) -> str:
     """Every panel's table, what it means in sentences, and what is missing; `failures`: also what failed."""
     parts = [_panel_text(panel, collection.root) for panel in collection.panels]
-    about = textwrap.fill(CAPTION, WIDTH)
+    about = [textwrap.fill(CAPTION, WIDTH)] if any(record.evaluations for record in collection.records) else []
     lines = [line for line in standing(collection) if failures or not line.startswith("FAILED")]
-    return printable("\n\n".join([*parts, about, *lines]))
+    return printable("\n\n".join([*parts, *about, *lines]))
 
 
 def printable(text: str) -> str:

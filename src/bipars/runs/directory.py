@@ -178,7 +178,9 @@ class RunDirectory:
             value = json.loads(path.read_bytes())
         except FileNotFoundError:
             problem = f"it has no {path.name}" if self.path.exists() else "it was not found"
-            raise RunDirectoryError(f"{self.path} is not a run of bipars: {problem}") from None
+            first = min(self.path.rglob(self.config_file.name), default=None)
+            hint = f". It holds runs, such as {first.parent}: name one of them" if first else ""
+            raise RunDirectoryError(f"{self.path} is not a run of bipars: {problem}{hint}") from None
         except OSError as error:
             raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError as error:

@@ -14,6 +14,7 @@ from bipars.suite.shipped import shipped, template
 if TYPE_CHECKING:
     from bipars.suite.finish import Engine
     from bipars.suite.manifest import Manifest
+    from bipars.suite.plan import Suite
 
 EngineName = Literal["local", "ray"]
 
@@ -34,6 +35,17 @@ def make_engine(name: EngineName, workers: int, address: str | None) -> "Engine"
     if address is not None:
         raise UsageError(f"--address is '{address}', which is for --engine ray; --engine is local")
     return local_engine(count)
+
+
+def _say_rounding(suite: "Suite") -> None:
+    """Steps that somebody asked for and that are no whole number of updates."""
+    rounded = [cell for cell in suite.cells if cell.config.whole_steps != cell.config.total_steps]
+    if rounded:
+        config = rounded[0].config
+        print(
+            f"{len(rounded)} of {len(suite.cells)} cells train for more steps than asked, such as {rounded[0].name} "
+            f"for {config.whole_steps:,} instead of {config.total_steps:,}: {config.whole_updates}"
+        )
 
 
 def _finish_suite(manifest: "Manifest", root: Path, engine: "Engine") -> int:
@@ -97,7 +109,7 @@ class Run:
     seeds: str | None = None
     """Seeds instead of the suite's own, such as 0-4."""
     steps: int | None = None
-    """Environment steps instead of the suite's own."""
+    """Environment steps instead of the suite's own, rounded up to whole updates."""
     scale: float = 1.0
     """Multiplies all numbers of steps: 0.1 for a quick look."""
     workers: int = 0
@@ -120,6 +132,8 @@ class Run:
         suite = load_suites(self.suite, changes)
         if not is_suite(self.out):
             check_root(self.out)
+        if self.steps is not None or self.scale != 1:
+            _say_rounding(suite)
         with runner_of(self.out):
             return _finish_suite(record(self.out, suite, self.suite, changes), self.out, engine)
 
@@ -147,7 +161,7 @@ class Show:
     seeds: str | None = None
     """Seeds instead of the suite's own, such as 0-4."""
     steps: int | None = None
-    """Environment steps instead of the suite's own."""
+    """Environment steps instead of the suite's own, rounded up to whole updates."""
     scale: float = 1.0
     """Multiplies all numbers of steps: 0.1 for a quick look."""
 

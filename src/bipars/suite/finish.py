@@ -9,6 +9,8 @@ from bipars.errors import RunDirectoryError
 from bipars.progress import standing_bar
 from bipars.report.panels import collect
 from bipars.report.text import results_text, verdict_text
+from bipars.runs.checkpoint import verified_checkpoints
+from bipars.runs.directory import RunDirectory
 from bipars.runs.lock import locked
 from bipars.suite.local import run_locally
 from bipars.suite.ray import require_ray, run_on_ray
@@ -48,7 +50,14 @@ def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
     missing = [run for run in runs if not run.finished]
     if not missing:
         print(f"{root}: all {len(runs):,} runs are finished already; nothing to do")
-        return DONE
+        damaged = [run for run in runs if not can_be_loaded(run.directory)]
+        for run in damaged:
+            print(
+                f"DAMAGED {run.path}: its results are there, but all of its checkpoints are damaged, so its agent "
+                "cannot be loaded. To have the agent, delete the directory and train again",
+                file=sys.stderr,
+            )
+        return FAILED if damaged else DONE
     for run in missing:
         if run.directory.lock_file.exists():
             with run.directory.owned(wait=ORPHAN_SECONDS):  # another live owner is an error now, not in the middle
@@ -67,6 +76,11 @@ def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
     if failed:
         print(f"{len(failed):,} of {len(runs):,} runs failed; try them again with: bipars resume {root}")
     return FAILED if failed else DONE
+
+
+def can_be_loaded(run: RunDirectory) -> bool:
+    """Whether a checkpoint is intact, or nobody kept one. What is damaged is named in a warning."""
+    return not any(run.checkpoints.glob("*.json")) or bool(verified_checkpoints(run.checkpoints))
 
 
 def show_results(runs: Sequence[PlannedRun], root: Path) -> None:

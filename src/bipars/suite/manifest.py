@@ -92,8 +92,11 @@ def read_manifest(root: Path) -> Manifest:
         )
         panels = tuple(_panel(panel) for panel in data["panels"])
         return Manifest(Suite(data["title"], cells, panels), tuple(data["requests"]))
-    except FileNotFoundError:
-        raise RunDirectoryError(f"{root} is not a directory of `bipars suite run`: it has no {FILE}") from None
+    except (FileNotFoundError, NotADirectoryError):
+        problem = f"it has no {FILE}" if root.is_dir() else "there is no such directory"
+        raise RunDirectoryError(
+            f"{root} is not a directory of `bipars suite run`: {problem}. Name what was given to it as --out"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is damaged: {error!r}. Ask for the suite again: bipars suite run") from error
 
