@@ -1,15 +1,18 @@
+import numpy as np
 import pytest
 
 import bipars
 from bipars.cli import main
 from bipars.errors import RunDirectoryError, UsageError
 from bipars.report.summary import summarise_runs, table, to_csv
-from bipars.runs.directory import find_runs
+from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
-from bipars.suite.commands import with_run
+from bipars.suite.commands import say_rounding, with_run
 from bipars.suite.local import run_locally
 from bipars.suite.manifest import read_manifest, record
+from bipars.suite.output import draw_heat_map
+from bipars.suite.panels import HeatMap
 from bipars.suite.paper import findings
 from bipars.suite.plan import Changes, load_suite, load_suites
 from bipars.suite.shipped import shipped
@@ -268,3 +271,29 @@ def test_nothing_but_the_plan_is_written_before_a_run_is_due(tmp_path):
     runs = plan(tmp_path, root, many)
     assert len(runs) == 100
     assert sorted(path.name for path in root.iterdir()) == ["suite.json"]
+
+
+def test_a_heat_map_shows_the_weights_of_the_best_seed(tmp_path):
+    agents = [bipars.BiPaRS("cartpole-continuous", terms=["half"], seed=seed, ppo={"num_envs": 2}) for seed in (0, 1)]
+    for seed, agent in enumerate(agents):
+        run = RunDirectory(agent.save(tmp_path / str(seed)))
+        last = {"steps": 1, "evaluation_return": 0.0, "evaluation_length": float(seed), "weights": {}}
+        write_json(run.result_file, last)
+    asked = HeatMap("any", 0, 2, (-2.4, 2.4), (-0.2, 0.2), (0.0, 1.0, 0.0, 0.01), points=3)
+    draw_heat_map(asked, [RunDirectory(tmp_path / str(seed)) for seed in (0, 1)], "title", tmp_path / "map")
+    assert (tmp_path / "map.png").exists()
+    head, *rows = (tmp_path / "map.csv").read_text().splitlines()
+    assert head == "cart position,pole angle,weight"
+    x, y, weight = map(float, rows[1].split(","))
+    state = np.array([x, 1.0, y, 0.01], np.float32)
+    assert (x, y) == (0.0, -0.2)
+    np.testing.assert_allclose(weight, agents[1].weights(state, agents[1].predict(state, deterministic=True)[0]), 1e-5)
+
+
+def test_steps_that_are_no_whole_updates_are_said_once(tmp_path, capsys):
+    file = write(tmp_path, SMALL)
+    say_rounding(load_suite(file))
+    assert capsys.readouterr().out == ""
+    say_rounding(load_suite(file, Changes(steps=2_100)))
+    text = "5 of 5 cells train for more steps than asked, such as cartpole/harmful/ns for 4,000 instead of 2,100"
+    assert capsys.readouterr().out.startswith(text)

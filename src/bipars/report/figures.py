@@ -11,7 +11,7 @@ import numpy as np
 
 from bipars.report.content import GRADIENTS, MEASURES
 from bipars.report.curves import COLOURS, STYLES
-from bipars.report.heatmap import heat_map
+from bipars.report.heatmap import HeatMap, heat_map
 from bipars.report.panels import Collection, Panel
 from bipars.report.tables import csv_text
 from bipars.report.verdict import verdicts
@@ -170,13 +170,7 @@ def _write_map(panel: Panel, part: dict[str, Any], term: int, path: Path) -> Non
     if found is None:
         return
     title = f"weight of {part['terms'][term]['short']}, {agent['title']}, seed {agent['seed']}"
-    figure, axes = _axes(title, agent["inputs"][x], agent["inputs"][y], (6.2, 4.4))
-    size = max(0.05, float(np.nanmax(np.abs(found.z)))) if np.isfinite(found.z).any() else 1.0
-    image = axes.pcolormesh(found.x, found.y, found.z, cmap="PuOr", vmin=-size, vmax=size, shading="nearest")
-    figure.colorbar(image, ax=axes, label="weight")
-    rows = ((*point, found.z[j, i]) for j, b in enumerate(found.y) for i, a in enumerate(found.x) for point in [(a, b)])
-    known = (row for row in rows if np.isfinite(row[2]))
-    _write(path, figure, ([agent["inputs"][x], agent["inputs"][y], "weight"], known))
+    write_map(path, found, (agent["inputs"][x], agent["inputs"][y]), title)
     if ranked:
         names = [agent["inputs"][i] for i, _ in ranked]
         shares = [100 * share for _, share in ranked]
@@ -185,6 +179,16 @@ def _write_map(panel: Panel, part: dict[str, Any], term: int, path: Path) -> Non
         axes.barh(names[::-1], shares[::-1], color=COLOURS[0])
         table = (["input", "percent explained"], iter(list(zip(names, shares, strict=True))))
         _write(path.with_name(path.name.replace("where", "inputs")), bars, table)
+
+
+def write_map(path: Path, found: HeatMap, names: tuple[str, str], title: str) -> None:
+    """Also for the maps that a suite declares."""
+    figure, axes = _axes(title, *names, (6.2, 4.4))
+    size = max(0.05, float(np.nanmax(np.abs(found.z)))) if np.isfinite(found.z).any() else 1.0
+    image = axes.pcolormesh(found.x, found.y, found.z, cmap="PuOr", vmin=-size, vmax=size, shading="nearest")
+    figure.colorbar(image, ax=axes, label="weight")
+    rows = ((a, b, found.z[j, i]) for j, b in enumerate(found.y) for i, a in enumerate(found.x))
+    _write(path, figure, ([*names, "weight"], (row for row in rows if np.isfinite(row[2]))))
 
 
 def _draw_episode(agent: dict[str, Any], episode: dict[str, Any], terms: list[str]) -> Any:

@@ -37,7 +37,7 @@ def make_engine(name: EngineName, workers: int, address: str | None) -> "Engine"
     return local_engine(count)
 
 
-def _say_rounding(suite: "Suite") -> None:
+def say_rounding(suite: "Suite") -> None:
     """Steps that somebody asked for and that are no whole number of updates."""
     rounded = [cell for cell in suite.cells if cell.config.whole_steps != cell.config.total_steps]
     if rounded:
@@ -133,7 +133,7 @@ class Run:
         if not is_suite(self.out):
             check_root(self.out)
         if self.steps is not None or self.scale != 1:
-            _say_rounding(suite)
+            say_rounding(suite)
         with runner_of(self.out):
             return _finish_suite(record(self.out, suite, self.suite, changes), self.out, engine)
 

@@ -1,6 +1,5 @@
 """What a suite leaves beside its runs: tables, the paper next to us, and the panels as pictures."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from bipars.report.curves import plot_curves
+from bipars.report.dimensions import input_names
+from bipars.report.figures import write_map
+from bipars.report.heatmap import HeatMap as DrawnMap
 from bipars.report.summary import ABOUT, summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically, write_json
@@ -82,30 +84,16 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
 
 
 def draw_heat_map(asked: HeatMap, runs: Sequence[RunDirectory], title: str, path: Path) -> None:
-    """The weight over a grid of states, of the seed that balances best: as PNG, and its numbers as CSV."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
+    """The weight over a grid of states, of the seed that balances best, for the action that its policy takes there."""
     from bipars.agent import BiPaRS
 
     best = max(runs, key=lambda run: run.result["evaluation_length"])
     agent = BiPaRS.load(best.path)
     x, y = np.linspace(*asked.x_range, asked.points), np.linspace(*asked.y_range, asked.points)
-    states = np.tile(np.array(asked.state, np.float32), (asked.points**2, 1))
-    states[:, asked.x], states[:, asked.y] = np.tile(x, asked.points), np.repeat(y, asked.points)
-    actions, _ = agent.predict(states, deterministic=True)
-    weights = np.asarray(agent.weights(states, actions))[:, 0]
-    with open(path.with_suffix(".csv"), "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([f"state_{asked.x}", f"state_{asked.y}", "weight"])
-        writer.writerows(np.column_stack([states[:, asked.x], states[:, asked.y], weights]).round(5).tolist())
-    weights = weights.reshape(asked.points, asked.points)
-    figure, axes = plt.subplots(figsize=(6, 4.6), layout="constrained")
-    limit = float(np.abs(weights).max())
-    mesh = axes.pcolormesh(x, y, weights, cmap="PuOr", vmin=-limit, vmax=limit, shading="nearest")
-    figure.colorbar(mesh, label="weight z")
-    axes.set(title=f"{title} (seed {best.config.seed})", xlabel=f"state[{asked.x}]", ylabel=f"state[{asked.y}]")
-    figure.savefig(path.with_suffix(".png"), dpi=130)
-    plt.close(figure)
+    states = np.tile(np.array(asked.state, np.float32), (asked.points, asked.points, 1))
+    states[..., asked.x], states[..., asked.y] = x[None], y[:, None]
+    flat = states.reshape(-1, len(asked.state))
+    actions, _ = agent.predict(flat, deterministic=True)
+    weights = agent.weights(flat, actions)[:, 0].reshape(asked.points, asked.points)
+    names = input_names(best.config.env, len(asked.state), 1)
+    write_map(path, DrawnMap(x, y, weights), (names[asked.x], names[asked.y]), f"{title} (seed {best.config.seed})")
