@@ -99,6 +99,13 @@ def test_half_a_comparison_is_said_to_be_half(tmp_path):
     assert "--compare" in text
 
 
+def test_harm_as_written_is_said_only_where_it_was_seen(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=-1.2)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.headline == "helpful once reversed"
+
+
 def test_returns_that_never_differ_are_the_same(tmp_path):
     verdict = task(tmp_path, [-1.0] * 4, [-1.0] * 4, [-1.0] * 4, weight=1.2)
     assert {c.leans for c in verdict.comparisons.values()} == {0}

@@ -287,7 +287,10 @@ class _Words:
             case "reversed" if plain is None:
                 return "the learned weights turn it round"
             case "reversed" if plain is not None and plain.gain:
-                return "harmful as written, helpful once reversed"
+                written = self.comparisons.get("written")
+                return (
+                    f"{'harmful as written, ' if written and written.outcome == 'worse' else ''}helpful once reversed"
+                )
             case "reversed":
                 return f"turned round{doubt}"
             case "hurts":
