@@ -31,7 +31,8 @@ class Experience:
     def step(self, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
         """Acts in all environments and returns what to act on next."""
         t, self.time = self.time, self.time + 1
-        self._check_finite(obs, t)
+        if t == 0:
+            self._check_finite(obs, t)
         self.flat_obs[t], self.action[t] = obs, action
         try:
             step = self.env.step(self._native(action))
@@ -40,6 +41,8 @@ class Experience:
             steps = f"step {self._number(first)}" if count == 1 else f"the {count} steps from {self._number(first)} on"
             raise EnvError(f"{error}, in {steps}. Mend the environment") from None
         self._check_finite(step.next_obs, t)
+        if step.obs is not step.next_obs:  # somewhere a new episode begins
+            self._check_finite(step.obs, t)
         self.flat_next_obs[t] = step.next_obs
         self.env_reward[t], self.terminated[t], self.truncated[t] = step.reward, step.terminated, step.truncated
         self.infos.append(step.info)
