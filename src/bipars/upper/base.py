@@ -62,6 +62,15 @@ class Estimator(Protocol):
         ...
 
 
+class Memoryless:
+    """An estimator that looks at the newest step alone: there is no h."""
+
+    restarts = False
+
+    def init(self, policy: Any, weights: WeightFunction, minibatch: Any) -> tuple[()]:
+        return ()
+
+
 def h_of_round(estimator: Estimator | None, h: Any) -> Any:
     """h as a round begins with it, given how the last one ended."""
     return jax.tree.map(jnp.zeros_like, h) if estimator is not None and estimator.restarts else h
@@ -101,6 +110,6 @@ def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightF
 
 
 __all__ = [
-    "Estimator", "LowerStep", "Theta", "h_of_round", "modified_gradient", "penalise_noise", "ravel", "true_gradient",
-    "unravel_like",
+    "Estimator", "LowerStep", "Memoryless", "Theta", "h_of_round", "modified_gradient", "penalise_noise", "ravel",
+    "true_gradient", "unravel_like",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from bipars.lower.ddpg import Critic, DeterministicPolicy
 from bipars.lower.policies import HyperPolicy
 from bipars.networks import count_parameters, ravel
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import unravel_like
+from bipars.upper.base import Memoryless, unravel_like
 
 Form = Literal["exact", "constant-critic", "none"]
 
@@ -49,14 +49,10 @@ def slope_along(
 
 
 @dataclass(frozen=True)
-class DeterministicMapping:
+class DeterministicMapping(Memoryless):
     """EM: mu(s, z_phi(s)), hence the chain rule through the policy's input (equation C.3)."""
 
     needs_credit: bool = False
-    restarts: bool = False
-
-    def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> tuple[()]:
-        return ()
 
     def update(
         self,
@@ -73,17 +69,13 @@ class DeterministicMapping:
 
 
 @dataclass(frozen=True)
-class DeterministicMetaGradient:
+class DeterministicMetaGradient(Memoryless):
     """MGL: v^T d theta'/d phi per unit of alpha, through the last step alone (equation C.6).
 
     The n x m matrix is never built: `w_i = (d mu(s_i)/d theta) v` for all samples is one Jacobian-vector product.
     """
 
     needs_credit: bool = False
-    restarts: bool = False
-
-    def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> tuple[()]:
-        return ()
 
     def update(
         self,

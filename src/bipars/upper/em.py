@@ -9,17 +9,13 @@ from jaxtyping import Array, Float
 from bipars.lower.policies import HyperPolicy
 from bipars.lower.ppo import Samples, surrogate
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta
+from bipars.upper.base import LowerStep, Memoryless, Theta
 
 
 @dataclass(frozen=True)
-class ExplicitMapping:
+class ExplicitMapping(Memoryless):
     clip: float
     needs_credit: bool = False
-    restarts: bool = False
-
-    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> tuple[()]:
-        return ()
 
     def update(
         self, h: Any, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples

@@ -12,7 +12,15 @@ from jaxtyping import Array, Float
 
 from bipars.lower.ppo import Samples, probability_ratio, unclipped
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, modified_gradient, penalise_noise, true_gradient, unravel_like
+from bipars.upper.base import (
+    LowerStep,
+    Memoryless,
+    Theta,
+    modified_gradient,
+    penalise_noise,
+    true_gradient,
+    unravel_like,
+)
 
 
 def pull_back(v: Theta, step: LowerStep, clip: float) -> Float[Array, " phi"]:
@@ -25,14 +33,10 @@ def pull_back(v: Theta, step: LowerStep, clip: float) -> Float[Array, " phi"]:
 
 
 @dataclass(frozen=True)
-class MetaGradient:
+class MetaGradient(Memoryless):
     clip: float
     noise_penalty: float = 0.0
     needs_credit: bool = True
-    restarts: bool = False
-
-    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> tuple[()]:
-        return ()
 
     def update(
         self, h: Any, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
