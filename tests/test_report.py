@@ -245,9 +245,9 @@ def test_running_stopped_and_waiting_runs_are_told_apart(tmp_path, capsys):
     (tmp_path / "seed-0003" / "metrics.jsonl").unlink()
     with RunDirectory(tmp_path / "seed-0001").owned():
         text = message(capsys, tmp_path, "--text")[1]
-    assert "1 of 4 runs are running, the last at 50%\n" in text
+    assert "1 of 4 runs still running, the last at 50%\n" in text
     assert "2 of 4 runs stopped before the end, the last at 50%\n" in text
-    assert "1 runs have not begun\n" in text
+    assert "1 run has not begun\n" in text
     assert "bipars resume" not in text
     text = message(capsys, tmp_path, "--text")[1]
     assert f"3 of 4 runs stopped before the end, the last at 50%; go on with: bipars resume {tmp_path}" in text

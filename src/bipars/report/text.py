@@ -123,10 +123,10 @@ def standing(collection: Collection) -> Iterable[str]:
     running, stopped = ([r.progress for r in records if r.status == status] for status in ("running", "stopped"))
     resume = "" if running else f"; go on with: bipars resume {shlex.quote(str(collection.root))}"
     if running:
-        yield f"{len(running)} of {len(records)} runs are running, the last at {min(running):.0%}"
+        yield f"{len(running)} of {len(records)} runs still running, the last at {min(running):.0%}"
     if stopped:
         yield f"{len(stopped)} of {len(records)} runs stopped before the end, the last at {min(stopped):.0%}{resume}"
     waiting = sum(record.status == "waiting" for record in records) + not_begun(collection)
     if waiting:
-        yield f"{waiting} runs have not begun{resume}"
+        yield f"{waiting} run{'s have' if waiting > 1 else ' has'} not begun{resume}"
     yield from collection.unreadable
