@@ -40,7 +40,10 @@ def test_ratios_of_methods_are_to_ppo_and_to_ddpg(monkeypatch, capsys, tmp_path)
 
     def measure(count, settings, hurry):
         asked.append(settings)
-        return {"seconds": seconds[settings["method"]], "array_megabytes": 12.0, "megabytes": 500.0}
+        return {
+            "seconds": seconds[settings["method"]],
+            "array_megabytes": 12.0 if "ppo" in asked[-1].values() else 30.0,
+        }
 
     monkeypatch.setattr(updates, "measure_apart", measure)
     monkeypatch.setattr(growth, "measure_apart", lambda line: [Point(10**i, 10**i, i, 10**i / 5) for i in range(1, 4)])
@@ -52,7 +55,7 @@ def test_ratios_of_methods_are_to_ppo_and_to_ddpg(monkeypatch, capsys, tmp_path)
     assert "measuring mgl against m (9 of 9" in text.err
     table = (tmp_path / "out" / "methods.csv").read_text().splitlines()
     assert table[0].split(",")[:4] == ["relative_to", "method", "seconds", "ratio"]
-    assert table[2] == "ppo,mgl,0.25,2.5,12.0,500.0"
+    assert table[2] == "ppo,mgl,0.25,2.5,30.0,2.5"
     assert len((tmp_path / "out" / "growth.csv").read_text().splitlines()) == 1 + 3 * 3
     assert (tmp_path / "out" / "growth.png").read_bytes().startswith(b"\x89PNG")
 
@@ -67,6 +70,7 @@ def test_every_method_is_measured():
     [
         (["methods", "--methods", "mlg"], "unknown method 'mlg'. Did you mean 'mgl'"),
         (["cartpole", "--methods", "mgl"], "bench cartpole takes neither --methods nor --out"),
+        (["methods", "--methods"], "--methods is empty; expected names"),
         (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
     ],
 )

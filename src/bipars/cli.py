@@ -216,7 +216,7 @@ class Bench:
     """What to measure: cartpole, methods, mujoco or suite."""
     updates: int | None = None
     """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 on mujoco and 60 for suite."""
-    methods: tuple[str, ...] = ()
+    methods: tuple[str, ...] | None = None
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None
     """`bench methods`: directory for tables (CSV) and the figure of growth (PNG)."""
@@ -227,7 +227,7 @@ class Bench:
 
         benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
             "cartpole": (cartpole.run_bench, 30),
-            "methods": (partial(methods.run_bench, methods=self.methods, out=self.out), 10),
+            "methods": (partial(methods.run_bench, methods=self.methods or (), out=self.out), 10),
             "mujoco": (mujoco.run_bench, 4),
             "suite": (suite.run_bench, 60),
         }
@@ -235,6 +235,8 @@ class Bench:
             raise unknown("benchmark", self.what, benchmarks)
         if self.updates is not None and self.updates < 1:
             raise UsageError(f"--updates is {self.updates}; expected at least 1")
+        if self.methods == ():
+            raise UsageError("--methods is empty; expected names, such as mgl imgl, or leave it out for all of them")
         if self.what != "methods" and (self.methods or self.out):
             raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
         run_bench, usual = benchmarks[self.what]

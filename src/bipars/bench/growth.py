@@ -46,7 +46,7 @@ LINES = (
     Line("mgl", MGL, "n", WIDE),
     Line("imgl none", NONE, "n", NARROW),
     Line("imgl opg", OPG, "n", NARROW),
-    Line("imgl exact", EXACT, "n", NARROW, "2 up to n = m, then 1"),
+    Line("imgl exact", EXACT, "n", NARROW, "1, as n > m"),
     Line("unrolled K=5", UNROLLED, "n", WIDE),
     Line(CREDIT, MGL, "m", WEIGHT_WIDTHS),
     Line("mgl", MGL, "m", WEIGHT_WIDTHS),

@@ -54,8 +54,8 @@ class Cost(NamedTuple):
     method: str
     seconds: float
     ratio: float
-    array_megabytes: float
-    process_megabytes: float
+    megabytes: float
+    memory_ratio: float
 
 
 def run_bench(count: int, methods: Sequence[str] = (), out: Path | None = None) -> int:
@@ -69,7 +69,7 @@ def run_bench(count: int, methods: Sequence[str] = (), out: Path | None = None) 
     lines = [line for line in LINES if not methods or line.settings["method"] in methods]
     say = _Progress(sum(map(len, groups.values())) + len(lines))
     print(f"continuous cart-pole, one core each, median of {count} updates after those that only compile or gather")
-    print("arrays: what the compiled update holds at most; process: its peak, compiler included")
+    print("memory: all arrays that the compiled update holds at most")
     measured: list[Cost] = []
     for base, cases in groups.items():
         if cases:
@@ -105,16 +105,22 @@ def _selected(cases: Sequence[Case], methods: Sequence[str]) -> list[Case]:
 
 
 def _compare(count: int, base: str, cases: Sequence[Case], say: _Progress) -> list[Cost]:
-    head = (f"ms / {'20,000 steps' if base == 'ppo' else '1,000 steps'}", f"time / {base}", "arrays", "process")
+    head = (
+        f"ms / {'20,000 steps' if base == 'ppo' else '1,000 steps'}",
+        f"time / {base}",
+        "memory",
+        f"memory / {base}",
+    )
     print("\n" + "method".ljust(26), *(name.rjust(17) for name in head))
     rows: list[Cost] = []
     for label, settings in cases:
         say(label)
         given = {"env": "cartpole-continuous", "terms": ["harmful"], **settings}
         found = updates.measure_apart(count, given, hurry=True)
-        seconds, memory = found["seconds"], (found["array_megabytes"], found["megabytes"])
-        rows.append(Cost(base, label, seconds, seconds / rows[0].seconds if rows else 1.0, *memory))
-        figures = (f"{seconds * 1e3:.1f}", f"{rows[-1].ratio:.2f}", *(f"{size:.0f} MB" for size in memory))
+        seconds, memory = found["seconds"], found["array_megabytes"]
+        first = rows[0] if rows else Cost(base, label, seconds, 1.0, memory, 1.0)
+        rows.append(Cost(base, label, seconds, seconds / first.seconds, memory, memory / first.megabytes))
+        figures = (f"{seconds * 1e3:.1f}", f"{rows[-1].ratio:.2f}", f"{memory:.1f} MB", f"{rows[-1].memory_ratio:.2f}")
         print(label.ljust(26), *(figure.rjust(17) for figure in figures), flush=True)
     return rows
 
