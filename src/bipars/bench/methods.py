@@ -105,12 +105,8 @@ def _selected(cases: Sequence[Case], methods: Sequence[str]) -> list[Case]:
 
 
 def _compare(count: int, base: str, cases: Sequence[Case], say: _Progress) -> list[Cost]:
-    head = (
-        f"ms / {'20,000 steps' if base == 'ppo' else '1,000 steps'}",
-        f"time / {base}",
-        "memory",
-        f"memory / {base}",
-    )
+    steps = "20,000" if base == "ppo" else "1,000"
+    head = (f"ms / {steps} steps", f"time / {base}", "memory", f"memory / {base}")
     print("\n" + "method".ljust(26), *(name.rjust(17) for name in head))
     rows: list[Cost] = []
     for label, settings in cases:
