@@ -27,7 +27,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     metrics = {name: [run.metrics for run in runs] for name, runs in cells.items()}
     poles = all(find_compiled(run.config.env) for runs in cells.values() for run in runs)
     effort = any(row["evaluation_action_size"] for runs in metrics.values() for row in runs[0]) and not poles
-    figure, axes = plt.subplots(1, 2 + effort, figsize=(11 + 5 * effort, 4.2), layout="constrained")
+    figure, axes = plt.subplots(1, 2 + effort, figsize=(11 + 5 * effort, 4.5), layout="constrained")
     for i, (name, runs) in enumerate(metrics.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
         _lines(axes[0], runs, "evaluation_length" if poles else "evaluation_return", style, name)
@@ -39,7 +39,8 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
         if effort:
             _lines(axes[2], runs, "evaluation_action_size", style, name)
     performance = "steps per episode (greedy)" if poles else "true return (greedy)"
-    axes[0].set(title=title, xlabel="environment steps", ylabel=performance)
+    figure.suptitle(title)
+    axes[0].set(title="performance", xlabel="environment steps", ylabel=performance)
     if poles:
         axes[0].set_ylim(0, None)
     axes[1].set(title="weight of the term", xlabel="environment steps", ylabel="mean z over visited states")
