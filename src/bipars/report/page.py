@@ -17,6 +17,7 @@ from bipars.report.verdict import (
     IGNORED_BELOW,
     IGNORED_SHARE,
     SAME_WITHIN,
+    Comparison,
     Estimate,
     Verdict,
     digits_for,
@@ -181,10 +182,17 @@ def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
 
 
 def _probabilities(v: Verdict) -> str:
-    against = {"plain": "without the term", "naive": "with the term as written"}
-    parts = [
-        f"{100 * c.probability:.0f} % against one {words} ({100 * c.low:.0f} to {100 * c.high:.0f} %)"
-        for name, words in against.items()
-        if (c := v.comparisons.get(name))
-    ]
-    return f"Probability that an agent with learned weights does better: {', '.join(parts)}." if parts else ""
+    """How often a seed of the one beats a seed of the other."""
+    asked = {
+        "plain": "with learned weights beats one without the term",
+        "naive": "with learned weights beats one with the term as written",
+        "written": "with the term as written beats one without it",
+    }
+    parts = [f"{words}: {_chance(v.comparisons[name])}" for name, words in asked.items() if name in v.comparisons]
+    return f"Probability that an agent {'; '.join(parts)}." if parts else ""
+
+
+def _chance(c: Comparison) -> str:
+    if c.low == c.high == 0.5:
+        return "equal in every seed"
+    return f"{100 * c.probability:.0f} % ({100 * c.low:.0f} to {100 * c.high:.0f} %)"

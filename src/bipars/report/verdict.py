@@ -281,9 +281,9 @@ class _Words:
         doubt = "; the gain is not certain yet" if plain and plain.leans > 0 else "; no clear gain"
         match word:
             case "helps" if use == "mixed":
-                return "helpful in some states, reversed in others"
+                return "with learned weights: used as written in some states, reversed in others"
             case "helps":
-                return "helpful as written"
+                return "helpful as written" if self.helps_as_written else "helpful with the learned weights"
             case "reversed" if plain is None:
                 return "the learned weights turn it round"
             case "reversed" if plain is not None and plain.gain:
@@ -303,6 +303,12 @@ class _Words:
             return f"used in some states, reversed in others{doubt if plain else ''}"
         return f"used as written{doubt if plain else '; whether that helps is not known'}"
 
+    @property
+    def helps_as_written(self) -> bool:
+        """Not known to do no good: without that comparison the learned weights, near 1, have to speak for it."""
+        written = self.comparisons.get("written")
+        return written is None or written.gain
+
     def sentences(self) -> list[str]:
         return [self._what_was_learned(), *self._what_came_of_it(), *self._as_written()]
 
@@ -321,8 +327,9 @@ class _Words:
                 return f"The learned weights leave the term almost unused (mean weight {mean}; 1 is as written)."
             case "mixed":
                 return (
-                    f"It depends on the state: in some the term is used as written (weights up to {w.p90:+.1f}), "
-                    f"in others it is turned round (down to {w.p10:+.1f}). The mean weight, {mean}, hides this."
+                    "It depends on the state: in some the term is used as written, in others it is turned round. In "
+                    f"80 % of states the weight lies from {w.p10:+.1f} to {w.p90:+.1f}; the mean weight, {mean}, hides "
+                    "this."
                 )
         low, high = w.mean.low, w.mean.high
         return (
@@ -339,8 +346,8 @@ class _Words:
             return [f"{what}, the agent ends where it ends without, but learns sooner: {end}."]
         clear = {"better": "clearly more true return than without", "worse": "clearly less true return than without"}
         unclear = {
-            1: "more true return than without, but the seeds do not settle it",
-            -1: "less true return than without, but the seeds do not settle it",
+            1: "rather more true return than without, but the seeds do not settle it",
+            -1: "no more true return than without, perhaps less",
             0: "as much true return as without",
         }
         how = clear.get(plain.outcome, unclear[plain.leans])
@@ -373,14 +380,12 @@ class _Words:
             return "Compare with training without the term and with the term as written before you rely on this."
         match word:
             case "helps":
-                return (
-                    "Keep it, with the learned weights: one fixed weight cannot be right everywhere."
-                    if self.weights.use == "mixed"
-                    else "Keep it."
-                )
+                if self.weights.use == "mixed":
+                    return "Keep it only with the learned weights: as written it is wrong in some states."
+                return "Keep it." if self.helps_as_written else "Keep it, with the learned weights."
             case "reversed":
                 other = "keep the learned weights" if plain.gain or plain.leans > 0 else "leave it out"
-                return f"Change its sign, or {other}."
+                return f"Reverse it (a weight near {self.weights.mean.value:.1f}), or {other}."
             case "hurts" if self.terms == 1:
                 return "Leave it out."
             case "hurts":
