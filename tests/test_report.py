@@ -71,6 +71,8 @@ MIXED = (-2.0, 3.0)
         ),
         (BAD, BAD, {"weight": 0.9}, "hurts", "does better without it", "Leave it out."),
         (BAD, BAD, {"weight": -0.9}, "hurts", "does better without it", "Leave it out."),
+        (GOOD, BAD, {"weight": -0.15, "share": 0.7}, "reversed", "helpful once reversed", "keep the learned"),
+        (MIDDLE, BAD, {"weight": -0.15, "share": 0.05}, "ignored", "switch it off", "nothing is lost"),
         (MIDDLE, BAD, {"weight": 0.02}, "ignored", "switch it off", "nothing is lost"),
         (MIDDLE, BAD, {"weight": 1.5, "share": 0.01}, "ignored", "switch it off", "nothing is lost"),
         (MIDDLE, BAD, {"weight": 0.9}, "undecided", "no clear gain", "unless more seeds"),

@@ -59,6 +59,7 @@ class Watched:
 
     def __init__(self, browser, url, width=1440, scheme="light"):
         self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page.set_default_timeout(180_000)  # of a busy machine
         self.trouble = []
         self.page.on("console", lambda m: self.trouble.append(f"console: {m.text}"))
         self.page.on("pageerror", lambda e: self.trouble.append(f"error: {e}"))

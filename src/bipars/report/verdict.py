@@ -12,6 +12,9 @@ from bipars.statistics import probability_of_improvement as improvement
 
 IGNORED_BELOW = 0.2
 """A weight smaller than this, either way, counts as none: the term then has less than a fifth of its written size."""
+IGNORED_WHERE_IT_MATTERS = 0.05
+"""The same where the weighted term is still a large part of the reward: beside a rare true reward, a little is a lot."""
+MATTERS_SHARE = 0.1
 IGNORED_SHARE = 0.02
 """A weighted term that is a smaller part of the reward than this cannot matter."""
 SAME_WITHIN = 0.02
@@ -145,9 +148,10 @@ def judge_use(mean: tuple[float, float], states: tuple[float, float], share: flo
         return "off"
     if p10 < -IGNORED_BELOW and p90 > IGNORED_BELOW:
         return "mixed"
-    if low > IGNORED_BELOW:
+    small = IGNORED_WHERE_IT_MATTERS if share is not None and share >= MATTERS_SHARE else IGNORED_BELOW
+    if low > small:
         return "used"
-    if high < -IGNORED_BELOW:
+    if high < -small:
         return "reversed"
     if low > -IGNORED_BELOW and high < IGNORED_BELOW:
         return "off"
