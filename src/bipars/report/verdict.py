@@ -13,7 +13,7 @@ from bipars.statistics import probability_of_improvement as improvement
 IGNORED_BELOW = 0.2
 """A weight smaller than this, either way, counts as none: the term then has less than a fifth of its written size."""
 IGNORED_WHERE_IT_MATTERS = 0.05
-"""The same where the weighted term is still a large part of the reward: beside a rare true reward, a little is a lot."""
+"""The same where the weighted term is still a large part of the reward: beside a rare true reward, little is a lot."""
 MATTERS_SHARE = 0.1
 IGNORED_SHARE = 0.02
 """A weighted term that is a smaller part of the reward than this cannot matter."""
