@@ -1,8 +1,10 @@
-"""Small Gymnasium environments with known answers."""
+"""Small Gymnasium environments with known answers, and a quick agent for them."""
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+import bipars
 
 
 class Counter(gymnasium.Env):
@@ -52,3 +54,11 @@ class Push(gymnasium.Env):
 
     def step(self, action):
         return self.where, float(action[0]), True, False, {}
+
+
+QUICK = {"num_envs": 2, "update_period": 64, "gradient_steps": 4, "batch_size": 32, "policy_hidden": (4,)}
+
+
+def quick(env, terms=("noise",), **settings):
+    ppo = QUICK | settings.pop("ppo", {})
+    return bipars.BiPaRS(env, terms=terms, ppo=ppo, evaluation_episodes=2, **settings)

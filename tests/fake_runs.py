@@ -11,6 +11,8 @@ from bipars.envs.base import BoxActions, DiscreteActions, Spaces
 from bipars.lower.normalise import Moments
 from bipars.networks import to_numpy
 from bipars.recording import Episode
+from bipars.report.panels import collect
+from bipars.report.verdict import verdicts
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
@@ -73,3 +75,14 @@ def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normali
         parts = rng.normal(size=(3, steps, terms)).astype(np.float32)
         episode = Episode(-np.ones(steps, np.float32), parts[0], parts[1], np.zeros(steps, np.float32))
         save_snapshot(run, i, Content(weights, moments, Visited(obs, action, f), z, episode))
+
+
+GOOD, MIDDLE, BAD = [-0.02, 0.0, -0.01, 0.0], [-0.5, -0.45, -0.55, -0.4], [-1.0, -0.99, -1.0, -0.98]
+
+
+def task(root, learned, naive, plain, **weights):
+    """The verdict on a learner, and the two runs it is compared with."""
+    fake_cell(root / "mgl", "mgl", learned, **weights)
+    fake_cell(root / "ns", "ns", naive, weight=1.0)
+    fake_cell(root / "ppo", "ppo", plain, terms=())
+    return verdicts(collect(root).panels[0])[0]

@@ -18,7 +18,7 @@ from bipars.upper.deterministic import (
     DeterministicMetaGradient,
     DeterministicStep,
     Judged,
-    hessian_product,
+    second_order_term,
 )
 from problems import assert_same
 
@@ -140,7 +140,7 @@ def test_hessian_product_from_either_side_is_the_hessian(action_size):
     step = DeterministicStep(problem.policy, problem.judged(0))
     for columns in (3, flat.size + 10):
         h = jax.random.normal(jax.random.key(columns), (flat.size, columns))
-        assert_same(jax.jit(lambda h: hessian_product(step, problem.weights, h))(h), hessian @ h, 1e-10)
+        assert_same(jax.jit(lambda h: second_order_term(step, problem.weights, h))(h), hessian @ h, 1e-10)
 
 
 def test_a_critic_of_relu_units_still_has_a_mixed_derivative():

@@ -3,11 +3,13 @@
 An estimator knows nothing of the loop that calls it, and the loop nothing of the estimator.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
@@ -99,6 +101,21 @@ def modified_gradient(step: LowerStep, clip: float) -> Theta:
     return jax.grad(surrogate)(step.policy, step.samples, step.samples.modified_advantage, clip)
 
 
+def hessian_product(
+    objective: Callable[[Any], Float[Array, ""]], theta: Any, h: Float[Array, "theta phi"]
+) -> Float[Array, "theta phi"]:
+    """H h by forward-over-reverse differentiation, H the objective's Hessian in theta.
+
+    The cheaper side is taken: one product per column of h, or, when n < m, the n columns of H itself.
+    """
+    flat, unravel = ravel_pytree(theta)
+    # One direction at a time: all at once would leave the processor's cache, at twice the time.
+    _, product = jax.linearize(jax.grad(lambda t: objective(unravel(t))), flat)
+    if flat.size <= h.shape[1]:
+        return jax.lax.map(product, jnp.eye(flat.size, dtype=flat.dtype)) @ h  # H is symmetric
+    return jax.lax.map(product, h.T).T
+
+
 def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightFunction:
     """A flat gradient in the shape of the weight function's parameters."""
     leaves, structure = jax.tree.flatten(weights)
@@ -110,6 +127,6 @@ def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightF
 
 
 __all__ = [
-    "Estimator", "LowerStep", "Memoryless", "Theta", "h_of_round", "modified_gradient", "penalise_noise", "ravel",
-    "true_gradient", "unravel_like",
+    "Estimator", "LowerStep", "Memoryless", "Theta", "h_of_round", "hessian_product", "modified_gradient",
+    "penalise_noise", "ravel", "true_gradient", "unravel_like",
 ]  # fmt: skip

@@ -9,14 +9,13 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from bipars.lower.ddpg import Critic, DeterministicPolicy
 from bipars.lower.policies import HyperPolicy
 from bipars.networks import count_parameters, ravel
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import Memoryless, unravel_like
+from bipars.upper.base import Memoryless, hessian_product, unravel_like
 
 Form = Literal["exact", "constant-critic", "none"]
 
@@ -112,7 +111,7 @@ def _jacobians(
     return jnp.concatenate([leaf.reshape(*leaf.shape[:2], -1) for leaf in jax.tree.leaves(found)], axis=-1)
 
 
-def hessian_product(
+def second_order_term(
     step: DeterministicStep, weights: WeightFunction, h: Float[Array, "theta phi"]
 ) -> Float[Array, "theta phi"]:
     """H h with H the Hessian in theta of mean_i Q~(s_i, mu_theta(s_i), z_i).
@@ -125,17 +124,13 @@ def hessian_product(
     base = step.policy(obs)
     slope = jax.vmap(jax.grad(critic, argnums=1))(obs, base, z)
     curvature = jax.vmap(jax.hessian(critic, argnums=1))(obs, base, z)
-    flat, unravel = ravel_pytree(step.policy)
 
-    def expansion(theta: Float[Array, " theta"]) -> Float[Array, ""]:
-        move = unravel(theta)(obs) - base
+    def expansion(theta: DeterministicPolicy) -> Float[Array, ""]:
+        move = theta(obs) - base
         second = jnp.einsum("ia,iab,ib->i", move, curvature, move)
         return jnp.mean(jnp.sum(slope * move, axis=-1) + 0.5 * second)
 
-    _, product = jax.linearize(jax.grad(expansion), flat)
-    if flat.size <= h.shape[1]:
-        return jax.lax.map(product, jnp.eye(flat.size, dtype=flat.dtype)) @ h  # H is symmetric
-    return jax.lax.map(product, h.T).T
+    return hessian_product(expansion, step.policy, h)
 
 
 @dataclass(frozen=True)
@@ -162,12 +157,12 @@ class DeterministicIncremental:
     ) -> Float[Array, "theta phi"]:
         match self.form:
             case "exact":
-                change = hessian_product(step, weights, h) + direct_term(step, weights)
+                change = second_order_term(step, weights, h) + direct_term(step, weights)
             case "none":
                 change = direct_term(step, weights)
             case "constant-critic":
                 change = jax.lax.cond(
-                    h.any(), lambda: hessian_product(step, weights, h), lambda: direct_term(step, weights)
+                    h.any(), lambda: second_order_term(step, weights, h), lambda: direct_term(step, weights)
                 )
         return h + self.learning_rate * change
 

@@ -10,13 +10,21 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from bipars.lower.ppo import Samples, surrogate, unclipped
 from bipars.networks import count_parameters
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, modified_gradient, penalise_noise, ravel, true_gradient, unravel_like
+from bipars.upper.base import (
+    LowerStep,
+    Theta,
+    hessian_product,
+    modified_gradient,
+    penalise_noise,
+    ravel,
+    true_gradient,
+    unravel_like,
+)
 
 SecondOrder = Literal["exact", "opg", "none"]
 
@@ -33,20 +41,8 @@ def log_prob_gradients(policy: Theta, samples: Samples) -> tuple[Float[Array, " 
 def exact_hessian_product(
     policy: Theta, samples: Samples, clip: float, h: Float[Array, "theta phi"]
 ) -> Float[Array, "theta phi"]:
-    """H h by forward-over-reverse differentiation of the batch objective: no per-sample Hessian is ever built.
-
-    The cheaper side is taken: one product per column of h, or, when n < m, the n columns of H itself.
-    """
-    flat, unravel = ravel_pytree(policy)
-
-    def gradient(theta: Float[Array, " theta"]) -> Float[Array, " theta"]:
-        return jax.grad(lambda t: surrogate(unravel(t), samples, samples.modified_advantage, clip))(theta)
-
-    # One direction at a time: all at once would leave the processor's cache, at twice the time.
-    _, product = jax.linearize(gradient, flat)
-    if flat.size <= h.shape[1]:
-        return jax.lax.map(product, jnp.eye(flat.size, dtype=flat.dtype)) @ h  # H is symmetric
-    return jax.lax.map(product, h.T).T
+    """H h with H the Hessian of the batch's objective: no per-sample Hessian is ever built."""
+    return hessian_product(lambda theta: surrogate(theta, samples, samples.modified_advantage, clip), policy, h)
 
 
 def first_and_outer_product(

@@ -1,0 +1,130 @@
+"""The verdict on a term, from made-up figures."""
+
+import json
+
+import pytest
+
+from bipars.report.panels import collect
+from bipars.report.text import results_text, verdict_text
+from bipars.report.verdict import judge, judge_use, verdicts
+from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, task
+
+MIXED = (-2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("learned", "naive", "weights", "word", "headline", "advice"),
+    [
+        (GOOD, GOOD, {"weight": 1.1}, "helps", "helpful as written", "Keep it."),
+        (GOOD, MIDDLE, {"weight": 2.1}, "helps", "helpful with the learned weights", "Keep it, with the learned"),
+        (
+            GOOD,
+            BAD,
+            {"weight": -4.0},
+            "reversed",
+            "harmful as written, helpful once reversed",
+            "Reverse it (a weight near -4.0), or keep",
+        ),
+        (
+            MIDDLE,
+            BAD,
+            {"weight": -4.0},
+            "reversed",
+            "no clear gain",
+            "Reverse it (a weight near -4.0), or leave it out",
+        ),
+        (
+            GOOD,
+            MIDDLE,
+            {"weight": 0.2, "states": MIXED},
+            "helps",
+            "used as written in some states",
+            "only with the learned",
+        ),
+        (BAD, BAD, {"weight": 0.9}, "hurts", "does better without it", "Leave it out."),
+        (BAD, BAD, {"weight": -0.9}, "hurts", "does better without it", "Leave it out."),
+        (GOOD, BAD, {"weight": -0.15, "share": 0.7}, "reversed", "helpful once reversed", "keep the learned"),
+        (MIDDLE, BAD, {"weight": -0.15, "share": 0.05}, "ignored", "switch it off", "nothing is lost"),
+        (MIDDLE, BAD, {"weight": 0.02}, "ignored", "switch it off", "nothing is lost"),
+        (MIDDLE, BAD, {"weight": 1.5, "share": 0.01}, "ignored", "switch it off", "nothing is lost"),
+        (MIDDLE, BAD, {"weight": 0.9}, "undecided", "no clear gain", "unless more seeds"),
+        (MIDDLE, BAD, {"weight": 0.1, "states": MIXED}, "undecided", "reversed in others; no", "more seeds"),
+        (GOOD[:1], GOOD[:1], {"weight": 1.1}, "undecided", "the gain is not certain yet", "Run more seeds"),
+        (GOOD[:1], GOOD[:1], {"weight": -1.1}, "reversed", "the gain is not certain yet", "keep the learned"),
+    ],
+)
+def test_verdicts(tmp_path, learned, naive, weights, word, headline, advice):
+    verdict = task(tmp_path, learned, naive, MIDDLE, **weights)
+    assert verdict.word == word
+    assert headline in verdict.headline
+    assert advice in verdict.advice
+
+
+def test_the_mean_weight_of_a_term_used_here_and_reversed_there_is_not_taken_for_its_use(tmp_path):
+    verdict = task(tmp_path, GOOD, MIDDLE, MIDDLE, weight=0.05, states=(-2.0, 2.1))
+    assert verdict.weights.use == "mixed"
+    assert "It depends on the state" in verdict.sentences[0]
+    assert "hides this" in verdict.sentences[0]
+
+
+def test_without_a_comparison_nothing_is_said_to_help(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.2)
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.word == "undecided"
+    assert verdict.missing == ("naive", "plain")
+    text = verdict_text(collect(tmp_path))
+    assert "Weights only, no comparison: there is no run of the term as written (naive shaping) and training" in text
+    assert f"Make what is missing with: bipars report {tmp_path} --compare" in text
+    assert judge("used", None) == "undecided"
+    assert judge("reversed", None) == "reversed"
+
+
+def test_half_a_comparison_is_said_to_be_half(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
+    text = verdict_text(collect(tmp_path))
+    assert "Compared with training without the term (no shaping) only: there is no run of the term as written" in text
+    assert "Weights only" not in text
+    assert "--compare" in text
+
+
+def test_harm_as_written_is_said_only_where_it_was_seen(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=-1.2)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.headline == "helpful once reversed"
+
+
+def test_returns_that_never_differ_are_the_same(tmp_path):
+    verdict = task(tmp_path, [-1.0] * 4, [-1.0] * 4, [-1.0] * 4, weight=1.2)
+    assert {c.leans for c in verdict.comparisons.values()} == {0}
+    assert "as much true return as without" in verdict.sentences[1]
+
+
+def test_one_statistic_in_every_table_and_sentence(tmp_path):
+    verdict = task(tmp_path, [-0.9, -0.5, -0.4, 3.0], MIDDLE, MIDDLE, weight=1.2)
+    collection = collect(tmp_path)
+    figure = verdict.returns["learned"].text()
+    assert figure.startswith("-0.45 ")  # the mean would be 0.30
+    assert figure in results_text(collection)
+    assert figure in verdict_text(collection)
+    assert "-0.45 (" in verdict.sentences[1]
+    assert "interquartile mean" in verdict_text(collection)
+
+
+def test_seeds_that_disagree():
+    assert judge_use((-1.0, 1.0), (-0.1, 0.1), None) == "unsure"
+    assert judge("unsure", "better") == "undecided"
+
+
+def test_the_same_end_reached_sooner_helps(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
+    fake_cell(tmp_path / "ppo", "ppo", GOOD, terms=())
+    for file in (tmp_path / "ppo").rglob("metrics.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows[: ROUNDS - 5]:
+            row["evaluation_return"] = -1.0
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.word == "helps"
+    assert "learns sooner" in verdict.sentences[1]
