@@ -1,4 +1,5 @@
 import os
+from pathlib import Path
 
 # Most tests run a program once: compiling it quickly matters more than running it quickly. Workers inherit this.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -10,6 +11,15 @@ import pytest
 from bipars.runtime import enable_compilation_cache
 
 enable_compilation_cache()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """Every compiled program takes pieces of memory, of which a process may have 65,530; past that it crashes."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_text().splitlines()) > 10_000:
+        jax.clear_caches()
 
 
 @pytest.fixture

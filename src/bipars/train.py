@@ -1,6 +1,5 @@
 """Algorithm 1 of the paper: bi-level optimisation of parameterised reward shaping. Line numbers are the paper's."""
 
-import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bipars.compiling import compiled
 from bipars.config import Config
 from bipars.envs.world import Batch, Evaluation, World
 from bipars.lower.advantages import gae, normaliser
@@ -54,11 +54,6 @@ class TrainState(NamedTuple):
     """Sums of the episodes that are still running."""
     evaluation: Evaluation | None
     """The newest one, where not every round is evaluated."""
-
-
-def compiled(method: Any) -> Any:
-    """Compiles a method for its object; inside another compiled function it simply becomes a part of it."""
-    return functools.wraps(method)(jax.jit(method, static_argnums=0))
 
 
 @dataclass(frozen=True, eq=False)

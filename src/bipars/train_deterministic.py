@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bipars.compiling import compiled
 from bipars.config import DDPGConfig
 from bipars.envs.base import BoxActions
 from bipars.envs.world import Batch
@@ -30,7 +31,7 @@ from bipars.lower.policies import Policy
 from bipars.lower.replay import Replay, Transitions
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
-from bipars.train import BiLevel, Scales, TrainState, ascend, compiled
+from bipars.train import BiLevel, Scales, TrainState, ascend
 from bipars.upper.base import h_of_round
 from bipars.upper.deterministic import DeterministicStep, Judged
 

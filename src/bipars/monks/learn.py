@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from bipars.compiling import compiled
 from bipars.lower.policies import CategoricalPolicy
 from bipars.lower.ppo import Samples, adam, surrogate
 from bipars.monks.config import MonksConfig
@@ -133,7 +134,7 @@ class Monastery:
         result = Round(later[0].mean(), play.amount.mean(axis=1), acted.mean(axis=2).T)
         return (Players(system, monks), (system_optimiser, monk_optimiser)), result
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @compiled
     def learn(self, seed: Int[Array, ""]) -> tuple[Players, Round]:
         """The players after all rounds, and what every round came to."""
         init_key, play_key = jax.random.split(jax.random.key(seed))

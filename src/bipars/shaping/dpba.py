@@ -4,7 +4,6 @@ Phi(s, a) is the value of -f under the policy that acts, by on-policy temporal d
 gamma Phi(s', a') - Phi(s, a) is f in the mean.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bipars.compiling import compiled
 from bipars.config import DPBAConfig, PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.envs.world import Advice, Batch, World
@@ -49,7 +49,7 @@ class LearnedPotential:
     ) -> tuple[PotentialState, Advice]:
         return self._shape(state, batch, moment.policy, moment.observations, key)
 
-    @functools.partial(jax.jit, static_argnums=0)
+    @compiled
     def _shape(
         self, state: PotentialState, batch: Batch, policy: Policy, moments: Moments | None, key: PRNGKeyArray
     ) -> tuple[PotentialState, Advice]:
