@@ -28,7 +28,8 @@ def test_a_method_is_compiled_once_for_each_object_and_shape():
     assert [float(two.times(jnp.ones(()))) for _ in range(3)] == [4.0, 4.0, 4.0]
     assert float(three.times(jnp.ones(()))) == 6.0
     assert two.times(jnp.ones(2)).shape == (2,)
-    assert two.traced == [(), (2,)] and three.traced == [()]
+    assert two.traced == [(), (2,)]
+    assert three.traced == [()]
     assert two.times.__doc__ == "Times the factor."
 
 

@@ -359,6 +359,41 @@ def test_modified_advantages_follow_the_weights_within_a_round():
     assert still.follow_weights(before, state.weights, moved) is before
 
 
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
+def test_following_is_how_advantages_move_up_to_second_order(env):
+    """With the discount of the advantages themselves, through their normaliser: half the step, half the error."""
+    settings = PPOConfig(update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, batch_size=32)
+    upper = UpperConfig(horizon="gamma-lambda", through_normaliser=True)
+    config = complete(Config(env=env, method="mgl", terms=("harmful", "beneficial"), ppo=settings, upper=upper))
+    loop = build(config).algorithm
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
+    before, _, _ = loop.learn_from(state, batch, batch.terms)
+    phi, as_weights = jax.flatten_util.ravel_pytree(state.weights)
+    direction = jax.random.normal(jax.random.key(1), phi.shape)
+
+    def relative_error(size):
+        moved = as_weights(phi + size * direction)
+        after, _, _ = loop.learn_from(state._replace(weights=moved), batch, batch.terms)
+        exact = after.modified_advantage - before.modified_advantage
+        followed = loop.follow_weights(before, state.weights, moved).modified_advantage - before.modified_advantage
+        return float(jnp.linalg.norm(followed - exact) / jnp.linalg.norm(exact))
+
+    coarse, fine = relative_error(2e-3), relative_error(1e-3)
+    assert fine < 0.02
+    assert coarse / fine == pytest.approx(2.0, rel=0.1)
+
+
+def test_advantages_follow_unless_weights_are_bounded_or_somebody_says_so():
+    free = Config(method="mgl", terms=("harmful",))
+    bounded = replace(free, weights=WeightConfig(low=-1.0, high=1.0))
+    assert complete(free).upper.follow_weights is True
+    assert complete(bounded).upper.follow_weights is False
+    assert complete(replace(bounded, upper=UpperConfig(follow_weights=True))).upper.follow_weights is True
+    assert complete(complete(bounded)) == complete(bounded)
+
+
 @pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
 def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(env):
     """One update with one gradient step, everything normalised: the loop's own gradient of phi, found again by hand."""

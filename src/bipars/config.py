@@ -179,8 +179,8 @@ class UpperConfig(Settings):
     """Discount of later terms in the derivative of the modified advantage."""
     through_normaliser: bool = False
     """Differentiate the mean and deviation by which modified advantages are normalised, too."""
-    follow_weights: bool = True
-    """Within a round, move the modified advantages along with phi; otherwise they stay as the round began."""
+    follow_weights: bool | None = None
+    """Within a round, move the modified advantages along with phi; none: unless its weights are bounded."""
     noise_penalty: float = 0.0
     """0: phi climbs the alignment of the modified gradient with the true one; 1: of its direction alone."""
     relative_value_loss: bool = True

@@ -251,7 +251,11 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")
     if method.multiplier is not None:
         weights = replace(weights, low=None, high=None)  # it has bounds of its own
-    return replace(config, weights=weights, potential=potential)
+    upper = config.upper
+    if upper.follow_weights is None and not method.deterministic:
+        # Past its bound a weight no longer moves, so advantages had better not follow it there.
+        upper = replace(upper, follow_weights=weights.low is None and weights.high is None)
+    return replace(config, weights=weights, potential=potential, upper=upper)
 
 
 CHECKPOINT_BYTES = 64 * 2**20

@@ -49,10 +49,7 @@ def preset(env: str, method: str = "mgl") -> Config:
 
 
 def _mujoco(env: str, method: str) -> Config:
-    """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised.
-
-    Past their bound weights no longer move, so advantages had better not follow them there.
-    """
+    """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised."""
     config = Config(
         env=env,
         method=method,
@@ -65,7 +62,7 @@ def _mujoco(env: str, method: str) -> Config:
             normalise_observations=True,
             normalise_returns=True,
         ),
-        upper=UpperConfig(noise_penalty=1.0, follow_weights=False),
+        upper=UpperConfig(noise_penalty=1.0),
         weights=WeightConfig(
             low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=1e-3 if method in ("mgl", "imgl") else None
         ),
