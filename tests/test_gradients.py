@@ -385,6 +385,18 @@ def test_following_is_how_advantages_move_up_to_second_order(env):
     assert coarse / fine == pytest.approx(2.0, rel=0.1)
 
 
+def test_a_head_start_makes_the_first_steps_of_phi_larger():
+    weights = WeightConfig(learning_rate=0.1, head_start=2.0)
+    loop = build(complete(Config(method="mgl", terms=("harmful",), weights=weights))).algorithm
+    state, phi, sizes = loop.weights_adam.init(jnp.zeros(1)), jnp.zeros(1), []
+    for _ in range(81):  # Adam's step on a constant gradient is its step size
+        (before, (phi, state)) = phi, ascend(phi, state, loop.weights_adam, jnp.ones(1))
+        sizes.append(float(phi[0] - before[0]))
+    np.testing.assert_allclose([sizes[0], sizes[40], sizes[80]], [0.3, 0.2, 0.15], rtol=1e-4)
+    rounds = Config(method="mgl", terms=("harmful",), weights=weights, upper=UpperConfig(sampling="round"))
+    assert complete(rounds).weights.head_start == 0.0
+
+
 def test_advantages_follow_unless_weights_are_bounded_or_somebody_says_so():
     free = Config(method="mgl", terms=("harmful",))
     bounded = replace(free, weights=WeightConfig(low=-1.0, high=1.0))

@@ -145,6 +145,8 @@ class WeightConfig(Settings):
     """Weights of all terms are positive and sum to one (softmax); initial, low and high then have no meaning."""
     learning_rate: float | None = None
     """Adam's step size for phi; none takes the preset of the method and term."""
+    head_start: float = 0.0
+    """At first the step size of phi is larger by this many times itself; that halves every 40 steps (interleaved)."""
     max_grad_norm: float | None = None
     """Clip the gradient of phi to this norm; none clips nothing."""
 
@@ -160,6 +162,7 @@ class WeightConfig(Settings):
             require(bound is None or math.isfinite(bound), f"weights.{name}", bound, "a finite number or none")
         if self.low is not None and self.high is not None:
             require(self.low < self.high, "weights.low", self.low, f"less than weights.high ({self.high})")
+        require(0 <= self.head_start < math.inf, "weights.head_start", self.head_start, "0 or a positive number")
         for name in ("learning_rate", "max_grad_norm"):
             if getattr(self, name) is not None:
                 require_positive("weights", self, name)

@@ -238,6 +238,7 @@ def resolve(config: Config, env: HasSpaces) -> Config:
     if config.upper.sampling == "round":
         # One step of phi per round has to go as far as one after each of theta's, within reason.
         rate *= min(config.ppo.gradient_steps, MOST_STEPS_IN_ONE)
+        weights = replace(weights, head_start=0.0)
     rate = weights.learning_rate or rate
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
     if method.simplex or weights.simplex:

@@ -17,8 +17,10 @@ def preset(env: str, method: str = "mgl") -> Config:
     if method.startswith("ddpg"):
         return _deterministic(env, method)
     if find_compiled(env) is not None:
-        penalty = 0.5 if method == "imgl" else 1.0  # docs/results.md has the measurements
-        return Config(env=env, method=method, upper=UpperConfig(noise_penalty=penalty))
+        # docs/results.md has the measurements.
+        penalty = 0.5 if method == "imgl" else 1.0
+        weights = WeightConfig(head_start=20.0 if method in ("mgl", "imgl", "unrolled") else 0.0)
+        return Config(env=env, method=method, weights=weights, upper=UpperConfig(noise_penalty=penalty))
     if env in TORQUE_WEIGHTS:
         return _mujoco(env, method)
     return Config(

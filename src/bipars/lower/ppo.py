@@ -50,7 +50,7 @@ class Learner(NamedTuple):
 ADAM = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
 
 
-def adam(learning_rate: float, max_grad_norm: float | None) -> optax.GradientTransformation:
+def adam(learning_rate: optax.ScalarOrSchedule, max_grad_norm: float | None) -> optax.GradientTransformation:
     optimiser = optax.adam(learning_rate, **ADAM)
     return optimiser if max_grad_norm is None else optax.chain(optax.clip_by_global_norm(max_grad_norm), optimiser)
 
