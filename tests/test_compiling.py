@@ -1,10 +1,15 @@
 import gc
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import jax
 import jax.numpy as jnp
+import pytest
 
 from bipars.compiling import compiled
+from bipars.config import Config, PPOConfig
+from bipars.presets import preset
+from bipars.program import build, complete
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,3 +45,28 @@ def test_what_was_compiled_goes_with_its_object():
     del scaled
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("method", ["ppo", "mgl", "unrolled", "dpba", "ddpg-mgl"])
+def test_a_round_leaves_the_types_it_found(method):
+    """Or the next one would be compiled anew: as long as the first time, at every start."""
+    config = replace(preset("cartpole-continuous", method), terms=("harmful",))
+    loop = build(complete(config)).algorithm
+    before = jax.eval_shape(loop.init, jnp.uint32(0))
+    after, _ = jax.eval_shape(loop.iterate, before, jnp.uint32(0))
+    assert types(before) == types(after)
+
+
+@pytest.mark.parametrize("method", ["mgl", "rcpo"])
+def test_the_second_round_needs_no_second_program(method):
+    ppo = PPOConfig(update_period=64, num_envs=2, gradient_steps=2, batch_size=16)
+    config = Config(env="Pendulum-v1", method=method, terms=("torque",), ppo=ppo, evaluation_episodes=1)
+    program = build(complete(config))
+    state = program.init(0)
+    for _ in range(2):
+        state, _ = program.iterate(state, 0)
+    assert program.algorithm.improve._cache_size() == 1
+
+
+def types(state):
+    return [(leaf.shape, leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(state)]

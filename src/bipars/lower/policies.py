@@ -114,5 +114,5 @@ def make_policy(
     sizes = (env.observation_size + extra_inputs, *config.policy_hidden, outputs)
     net = make_mlp(key, sizes, config.activation)
     if isinstance(actions, BoxActions):
-        return GaussianPolicy(net, jnp.full(outputs, jnp.log(config.initial_std)))
+        return GaussianPolicy(net, jnp.full(outputs, jnp.log(config.initial_std), float))
     return CategoricalPolicy(net)
