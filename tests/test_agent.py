@@ -8,7 +8,7 @@ import pytest
 
 import bipars
 from bipars.cli import main
-from bipars.config import PPOConfig, WeightConfig
+from bipars.config import Config, PPOConfig, WeightConfig
 from bipars.envs.spaces import policy_action
 from bipars.errors import BiparsError, UsageError
 from bipars.program import complete
@@ -315,13 +315,53 @@ def test_same_seed_same_result_other_seed_other_result():
         ({"method": "em", "weight_function": WeightConfig(form="state-action")}, "state-action' does not have that"),
         (
             {"env": "cartpole-continuous", "weight_function": WeightConfig(form="per-action")},
-            "'per-action' needs discrete actions",
+            "'per-action' needs discrete actions; those of 'cartpole-continuous' are continuous. Use 'state-action'",
+        ),
+        (
+            {"env": "cartpole-continuous", "method": "em", "weight_function": {"form": "per-action"}},
+            "'per-action' needs discrete actions.*Use 'state' or 'scalar'",
+        ),
+        ({"weight_function": {"low": 2.0, "high": 3.0}}, "weights.initial is 1.0; expected a number from 2.0 to 3.0"),
+        ({"upper": {"noise_penalty": -1.0}}, "upper.noise_penalty is -1.0; expected 0 or a positive number"),
+        ({"method": "unrolled", "upper": {"unroll": 20_000}}, "upper.unroll is 20000; expected at most .* GiB"),
+        ({"method": "ns", "weight_function": {"simplex": True}}, "for methods that learn weights; 'ns' does not"),
+        ({"method": "mgl", "weight_function": {"simplex": True}}, r"two terms or more; terms are \['harmful'\]"),
+        ({"ppo": "gamma"}, "settings are 'gamma'; expected a dictionary"),
+        ({"method": "pba", "potential": "fading"}, "'fading' cannot be called with .obs, action.*is called 'step'"),
+        ({"method": "dynamic-pbrs", "potential": "push"}, "'push' cannot be called with .obs, step.*called 'action'"),
+        (
+            {"method": "pbrs", "potential": bipars.Potential("three", lambda obs: obs[:3, 0], vectorised=True)},
+            r"potential 'three' returned shape \(3,\)",
+        ),
+        (
+            {"env": "cartpole-continuous", "method": "ddpg", "ddpg": {"replay_capacity": 10**10}},
+            "ddpg.replay_capacity is 10000000000; expected at most",
         ),
     ],
 )
 def test_bad_arguments_are_named_before_any_work(arguments, message):
     with pytest.raises(UsageError, match=message):
         bipars.BiPaRS(**({"env": "cartpole", "terms": ["harmful"]} | arguments))
+
+
+@pytest.mark.parametrize(("method", "weight"), [("ppo", 0.0), ("dpba", 0.0), ("ns", 1.0)])
+def test_bounds_do_not_move_weights_that_nobody_learns(method, weight):
+    agent = bipars.BiPaRS(
+        "cartpole", terms=["harmful"], method=method, weight_function={"low": 0.2, "high": 1.5}, ppo=QUICK
+    )
+    np.testing.assert_array_equal(agent.weights(np.zeros((3, 4)), np.zeros(3, int)), np.full((3, 1), weight))
+
+
+def test_a_replay_is_made_for_as_long_as_anybody_may_learn():
+    agent = bipars.BiPaRS("cartpole-continuous", terms=["harmful"], method="ddpg-mgl")
+    assert agent.config.ddpg.replay_capacity * 45 > 60 * 2**20
+    assert agent.config.total_steps == 100_000
+
+
+def test_more_steps_than_a_run_has_cannot_be_unrolled():
+    config = Config(method="unrolled", terms=("harmful",), total_steps=40_000, upper=bipars.UpperConfig(unroll=101))
+    with pytest.raises(UsageError, match="upper.unroll is 101; expected at most 100, the policy steps of 40000 steps"):
+        complete(config)
 
 
 def test_unrolling_needs_a_step():

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from bipars.cli import SHORT, as_typed, main
+from bipars.cli import SHORT, _flag, as_typed, main
 from bipars.errors import UsageError
 from bipars.runs.checkpoint import save_checkpoint
 from bipars.runs.execute import load_state
@@ -253,3 +253,9 @@ def test_options_of_the_environment_are_read_as_they_are_meant():
     options = dict(map(_parse_option, ("a=False", "b=none", "c=2", "d=2.0", "e=word", "f=TRUE")))
     assert options == {"a": False, "b": None, "c": 2, "d": 2.0, "e": "word", "f": True}
     assert isinstance(options["c"], int)
+
+
+def test_of_a_repeated_flag_the_last_counts_for_defaults_too():
+    arguments = ["train", "--env", "cartpole", "--method=mgl", "--method", "ddpg-mgl", "--env=cartpole-continuous"]
+    assert (_flag(arguments, "--env"), _flag(arguments, "--method")) == ("cartpole-continuous", "ddpg-mgl")
+    assert _flag(arguments, "--seed") is None

@@ -21,7 +21,7 @@ def test_bad_potentials_are_named_before_training():
             complete(Config(env=env, method=method, potential="p"), Objects(potential=Potential("p", fn, vectorised)))
 
     check(r"potential 'p' returned shape \(4,\); return a single number", lambda obs: obs)
-    check(r"potential 'p' returned shape \(\); return \(2,\)", lambda obs: 1.0, vectorised=True)
+    check(r"potential 'p' returned shape \(\); return \(10,\)", lambda obs: 1.0, vectorised=True)
     check("potential 'p' is nan on a first observation", lambda obs: jnp.nan)
     check("potential 'p' failed on a first observation: ZeroDivisionError", lambda obs: 1 / 0)
     check(r"cannot be called with \(obs, action\), as method 'pba' does", lambda obs: 1.0, "pba")

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,9 @@ from bipars.signals import check_finite, summarise
 from bipars.train import TrainState
 
 Terms = Sequence[RewardTerm | str] | RewardTerm | str
+
+ENDLESS = 10**12
+"""Steps of training, where nobody has said how many."""
 
 
 class BiPaRS:
@@ -86,7 +90,9 @@ class BiPaRS:
             settings["evaluation_episodes"] = evaluation_episodes
         terms = _as_terms(terms)
         objects = _objects(env, settings["env"], terms, true_reward, potential)
-        config = complete(Config.from_dict(settings), objects)
+        config = Config.from_dict(settings)
+        # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.
+        config = replace(complete(replace(config, total_steps=ENDLESS), objects), total_steps=config.total_steps)
         program = build(config, objects, share=False)
         own = _own(env, terms, true_reward, potential)
         self._set_up(config, objects, own, program, program.init(config.seed), 0)
@@ -327,4 +333,10 @@ def _as_dict(settings: Any) -> dict[str, Any]:
     """Settings that differ from the defaults: a config object means all of its values, a dict only those it names."""
     if settings is None:
         return {}
-    return dataclasses.asdict(settings) if dataclasses.is_dataclass(settings) else dict(settings)  # type: ignore[arg-type]
+    if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
+        return dataclasses.asdict(settings)
+    if not isinstance(settings, Mapping):
+        raise UsageError(
+            f"settings are {settings!r}; expected a dictionary or an object such as bipars.config.PPOConfig"
+        )
+    return dict(settings)

@@ -75,12 +75,14 @@ def _usual_potential() -> str | None:
 
 
 def _flag(arguments: Sequence[str], name: str) -> str | None:
+    """The last value given for a flag, which is the one that counts."""
+    found = None
     for i, argument in enumerate(arguments):
         if argument == name and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(f"{name}="):
-            return argument.removeprefix(f"{name}=")
-    return None
+            found = arguments[i + 1]
+        elif argument.startswith(f"{name}="):
+            found = argument.removeprefix(f"{name}=")
+    return found
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig
+import jax
+
+from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig, require
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError, unknown
 from bipars.lower.replay import bytes_per_transition
+from bipars.networks import count_parameters
 from bipars.shaping.builtin import TORQUE_LIMIT, TorqueTerm
 from bipars.shaping.dpba import LearnedPotential
 from bipars.shaping.given import GivenPotential, Potential, Second, is_cartpole, usual_potential
 from bipars.shaping.potentials import PotentialShaping
 from bipars.shaping.terms import RewardTerm
-from bipars.shaping.weights import FORMS
+from bipars.shaping.weights import FORMS, make_weights
 from bipars.upper.base import Estimator
 from bipars.upper.deterministic import DeterministicIncremental, DeterministicMapping, DeterministicMetaGradient
 from bipars.upper.em import ExplicitMapping
@@ -204,6 +207,11 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         form = method.continuous_form if isinstance(env.actions, BoxActions) else method.discrete_form
     elif form not in FORMS:
         raise unknown("weights.form", form, (*FORMS, "auto"))
+    if form == "per-action" and isinstance(env.actions, BoxActions):
+        others = "'state' or 'scalar'" if method.hyper_policy else "'state-action', 'state' or 'scalar'"
+        raise UsageError(
+            f"weights.form 'per-action' needs discrete actions; those of '{config.env}' are continuous. Use {others}"
+        )
     if method.hyper_policy and form == "state-action":
         raise UsageError(
             f"method '{config.method}' shows the policy z(s) before an action is chosen; "
@@ -240,18 +248,24 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         rate *= min(config.ppo.gradient_steps, MOST_STEPS_IN_ONE)
         weights = replace(weights, head_start=0.0)
     rate = weights.learning_rate or rate
+    if method.estimator is None:
+        weights = replace(weights, low=None, high=None)  # the weight is the method's own, and bounds would move it
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
     if method.simplex or weights.simplex:
-        if len(config.terms) < 2 or method.estimator is None:
+        if method.estimator is None:
             raise UsageError(
-                f"weights that sum to one need two terms or more, and a method that learns them; method is "
-                f"'{config.method}', terms are {list(config.terms)}. With one term its weight is always 1: method 'ns'"
+                f"weights.simplex is for methods that learn weights; '{config.method}' does not. Use 'simplex' or 'mgl'"
+            )
+        if len(config.terms) < 2:
+            raise UsageError(
+                f"weights that sum to one need two terms or more; terms are {list(config.terms)}. "
+                "With one term its weight is always 1: method 'ns'"
             )
         weights = replace(weights, simplex=True, low=None, high=None)
     if method.multiplier is not None and form != "scalar":
         raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")
-    if method.multiplier is not None:
-        weights = replace(weights, low=None, high=None)  # it has bounds of its own
+    if method.every_step:
+        check_unrolled(config, weights, env)
     upper = config.upper
     if upper.follow_weights is None and not method.deterministic:
         # Past its bound a weight no longer moves, so advantages had better not follow it there.
@@ -259,8 +273,26 @@ def resolve(config: Config, env: HasSpaces) -> Config:
     return replace(config, weights=weights, potential=potential, upper=upper)
 
 
+MOST_UNROLLED = 4 * 2**30
+"""Bytes that the steps kept by `unrolled` may take."""
+
+
+def check_unrolled(config: Config, weights: WeightConfig, env: HasSpaces) -> None:
+    """Refuses more steps than the run has, or than memory holds."""
+    length, taken = config.upper.unroll, config.num_updates * config.ppo.gradient_steps
+    require(length <= taken, "upper.unroll", length, f"at most {taken}, the policy steps of {config.total_steps} steps")
+    made = jax.eval_shape(lambda: make_weights(jax.random.key(0), weights, env, len(config.terms)))
+    size = 4 * length * config.ppo.batch_size * (count_parameters(made) + env.observation_size)
+    fits = length * MOST_UNROLLED // max(size, 1)
+    require(
+        size <= MOST_UNROLLED, "upper.unroll", length, f"at most {fits}: the steps kept take {size / 2**30:.0f} GiB"
+    )
+
+
 CHECKPOINT_BYTES = 64 * 2**20
 """What the replay may take of a checkpoint by default."""
+MOST_REMEMBERED = 2**31 - 1
+"""Transitions that can be counted."""
 
 
 def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
@@ -284,6 +316,7 @@ def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
         size = bytes_per_transition(env.observation_size, env.actions.size, len(config.terms))
         remembered = min(config.num_updates * config.ddpg.update_period, CHECKPOINT_BYTES // size)
         capacity = max(remembered, config.ddpg.update_period)
+    require(capacity <= MOST_REMEMBERED, "ddpg.replay_capacity", capacity, f"at most {MOST_REMEMBERED} transitions")
     return replace(config, ddpg=replace(config.ddpg, replay_capacity=capacity))
 
 

@@ -68,6 +68,8 @@ FALLEN = 12 * 2 * np.pi / 360
 """The angle at which an episode of cart-pole ends."""
 SWING = 4.0
 """Speed by which a pole swings out, per second: its angle in the near future is angle + velocity / SWING."""
+TRIED = 5
+"""How often a first observation is shown to a potential: one that takes many at once must answer for each."""
 HALF_LIFE = 200_000
 """Steps after which the fading potential counts half."""
 
@@ -130,14 +132,19 @@ class GivenPotential:
     def __post_init__(self) -> None:
         wanted = ("obs",) if self.second == "nothing" else ("obs", self.second)
         try:
-            inspect.signature(self.potential.fn).bind(*wanted)
+            signature = inspect.signature(self.potential.fn)
+        except ValueError:
+            return  # a built-in function does not tell its arguments
+        try:
+            signature.bind(*wanted)
+            takes = list(signature.parameters)[:2]
+            if self.second != "nothing" and takes[1:] in (["action"], ["step"]) and takes[1] != self.second:
+                raise TypeError(f"its second argument is called '{takes[1]}'")
         except TypeError as error:
             raise UsageError(
                 f"{self.what} cannot be called with ({', '.join(wanted)}), as method '{self.method}' does: {error}. "
                 "pbrs passes (obs), pba (obs, action), dynamic-pbrs (obs, step)"
             ) from error
-        except ValueError:
-            pass  # a built-in function does not tell its arguments
 
     @property
     def what(self) -> str:
@@ -215,6 +222,7 @@ class GivenPotential:
     def check_compiled(self, env: HasSpaces, obs: Float[Array, "1 env obs"], action: Array) -> None:
         """Tries it on first observations, so that what does not work is found before training."""
         self.potential.check_spaces(env)
+        obs, action = (jnp.repeat(x, TRIED, axis=1) for x in (obs, action))
         try:
             values = np.asarray(self.in_jax(env, obs, action, jnp.zeros(obs.shape[:-1], jnp.int32)))
         except UsageError:
@@ -226,4 +234,5 @@ class GivenPotential:
 
     def check_host(self, env: Any, obs: np.ndarray, action: np.ndarray) -> None:
         self.potential.check_spaces(env)
-        self.on_host(env, obs[None], action[None], np.zeros((1, len(obs)), int), 0)
+        obs, action = np.repeat(obs, TRIED, axis=0)[None], np.repeat(action, TRIED, axis=0)[None]
+        self.on_host(env, obs, action, np.zeros(obs.shape[:2], int), 0)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import WeightConfig
 from bipars.envs.base import BoxActions, DiscreteActions, HasSpaces
-from bipars.errors import UsageError, unknown
+from bipars.errors import unknown
 from bipars.networks import MLP, make_mlp, module, namespace, one_hot, static, uniform
 
 
@@ -137,8 +137,7 @@ def make_weights(key: PRNGKeyArray, config: WeightConfig, env: HasSpaces, num_te
             action_size = actions.size if isinstance(actions, BoxActions) else actions.n
             return StateActionWeights(net(size + action_size, num_terms), span, discrete)
         case "per-action":
-            if discrete is None:
-                raise UsageError("weights.form 'per-action' needs discrete actions; use 'state-action' or 'state'")
+            assert discrete is not None  # `methods.resolve` has refused it
             return PerActionWeights(net(size, discrete * num_terms), span, discrete)
         case other:
             raise unknown("weights.form", str(other), FORMS)
