@@ -27,13 +27,19 @@ def fake_cell(root, method, ends, weight=None, states=None, terms=("push",), con
     """One run per entry of `ends`, the return at its end; weights move from 1 to `weight`, `states` is their spread."""
     base = config or Config(env="cartpole", total_steps=ROUNDS * 20_000)
     for seed, end in enumerate(ends):
-        run = RunDirectory.create(seed_directory(root, seed), replace(base, method=method, terms=terms, seed=seed))
-        rows = [_row(i + 1, end, terms, weight, states, share) for i in range(ROUNDS if finish else ROUNDS // 2)]
-        run.metrics_file.write_bytes(b"".join(map(encode_row, rows)))
-        if finish:
-            last = {"steps": rows[-1]["step"], "evaluation_return": end, "evaluation_length": 100 + 100 * end}
-            write_json(run.result_file, last | {"weights": {t: rows[-1][f"weight/{t}"] for t in terms}})
+        own = replace(base, method=method, terms=terms, seed=seed)
+        fake_seed(seed_directory(root, seed), own, end, weight, states, share, finish)
     return root
+
+
+def fake_seed(path, config, end, weight=None, states=None, share=0.5, finish=True):
+    """One run, its directory made before or now."""
+    run, terms = RunDirectory.create(path, config), config.terms
+    rows = [_row(i + 1, end, terms, weight, states, share) for i in range(ROUNDS if finish else ROUNDS // 2)]
+    run.metrics_file.write_bytes(b"".join(map(encode_row, rows)))
+    if finish:
+        last = {"steps": rows[-1]["step"], "evaluation_return": end, "evaluation_length": 100 + 100 * end}
+        write_json(run.result_file, last | {"weights": {t: rows[-1][f"weight/{t}"] for t in terms}})
 
 
 def _row(round, end, terms, weight, states, share):

@@ -6,12 +6,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from bipars.cli import main
-from bipars.config import Config
+from bipars.config import Config, DDPGConfig, WeightConfig
+from bipars.envs.base import DiscreteActions, Spaces
 from bipars.errors import RunDirectoryError
+from bipars.presets import preset
+from bipars.program import complete
 from bipars.report.build import write_report
 from bipars.report.compare import comparison_config, missing_runs
 from bipars.report.inside import explained
@@ -22,9 +26,10 @@ from bipars.report.tables import csv_text
 from bipars.report.text import verdict_text
 from bipars.report.verdict import verdicts
 from bipars.runs.directory import RunDirectory
+from bipars.shaping.weights import make_weights
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
-from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, task
+from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, fake_seed, task
 
 
 def test_runs_are_gathered_by_task_and_terms(tmp_path):
@@ -164,21 +169,113 @@ def test_text_writes_nothing(tmp_path, capsys):
 # Comparison runs
 
 
+def learner(root, method="mgl", seeds=1, env="cartpole", terms=("harmful",), **settings):
+    """Finished runs of a learner, as `bipars train` would configure them."""
+    config = complete(replace(preset(env, method), total_steps=ROUNDS * 20_000, terms=terms, **settings))
+    return fake_cell(root, method, [0.0] * seeds, weight=1.0, terms=config.terms, config=config)
+
+
+def names(runs, root):
+    return [str(run.path.relative_to(root)) for run in runs]
+
+
+def pretend_trained(runs):
+    for run in runs:
+        fake_seed(run.path, run.config, 0.0)
+
+
 def test_the_comparison_is_the_same_but_for_the_method(tmp_path):
-    base = Config(env="cartpole", total_steps=40_000, ppo=Config().ppo)
-    fake_cell(tmp_path, "mgl", [0.0, 0.0], weight=1.0, terms=("harmful",), config=replace(base, evaluation_episodes=3))
+    learner(tmp_path, seeds=2, evaluation_episodes=3)
     runs = missing_runs(collect(tmp_path))
-    assert [str(run.path.relative_to(tmp_path)) for run in runs] == [
+    assert names(runs, tmp_path) == [
         f"comparison/{method}/seed-000{seed}" for method in ("ns", "ppo") for seed in (0, 1)
     ]
     assert {run.config.evaluation_episodes for run in runs} == {3}
     assert [run.config.weights.initial for run in runs] == [1.0, 1.0, 0.0, 0.0]
-    for run in runs:  # as if they had been trained
-        fake_cell(run.path.parent, run.config.method, [], terms=("harmful",))
-        run.metrics_file.write_bytes((tmp_path / "seed-0000" / "metrics.jsonl").read_bytes())
+    pretend_trained(runs)
     assert missing_runs(collect(tmp_path)) == []
     assert {cell.role for cell in collect(tmp_path / "seed-0001").panels[0].cells} == {"learner", "naive", "plain"}
     assert comparison_config(runs[0].config, "ppo").weights.form == "scalar"
+
+
+def test_the_weight_of_a_comparison_has_no_bounds(tmp_path):
+    learner(tmp_path, weights=WeightConfig(initial=0.6, low=0.5, high=0.8))
+    for run in missing_runs(collect(tmp_path)):
+        weights = make_weights(jax.random.key(0), run.config.weights, Spaces(4, DiscreteActions(2)), 1)
+        assert weights(np.zeros(4), 0) == {"ns": 1.0, "ppo": 0.0}[run.config.method]
+
+
+@pytest.mark.parametrize(("method", "weights"), [("simplex", WeightConfig()), ("mgl", WeightConfig(simplex=True))])
+def test_the_weights_of_a_comparison_do_not_sum_to_one(tmp_path, method, weights):
+    learner(tmp_path, method, terms=("harmful", "noise"), weights=weights)
+    runs = missing_runs(collect(tmp_path))
+    assert [(run.config.method, run.config.weights.simplex) for run in runs] == [("ns", False), ("ppo", False)]
+
+
+def test_deterministic_learners_are_compared_with_deterministic_policies(tmp_path):
+    settings = DDPGConfig(gradient_steps=2, warmup_steps=100, second_order="exact")
+    learner(tmp_path, "ddpg-imgl", env="cartpole-continuous", ddpg=settings)
+    runs = missing_runs(collect(tmp_path))
+    assert names(runs, tmp_path) == ["comparison/ddpg-ns/seed-0000", "comparison/ddpg/seed-0000"]
+    assert [run.config.weights.initial for run in runs] == [1.0, 0.0]
+    assert {run.config.ddpg.gradient_steps for run in runs} == {2}
+    pretend_trained(runs)
+    assert missing_runs(collect(tmp_path)) == []
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.missing == ()
+
+
+def test_what_several_learners_need_alike_is_made_once(tmp_path):
+    for method in ("single", "simplex"):
+        learner(tmp_path / method, method, terms=("harmful", "noise"))
+    assert names(missing_runs(collect(tmp_path)), tmp_path) == [
+        f"simplex/comparison/{method}/seed-0000" for method in ("ns", "ppo")
+    ]
+
+
+def test_a_comparison_that_was_stopped_goes_on(tmp_path):
+    learner(tmp_path, seeds=2)
+    runs = missing_runs(collect(tmp_path))
+    pretend_trained(runs)
+    (runs[2].path / "result.json").unlink()
+    (runs[3].path / "result.json").unlink()
+    with RunDirectory(runs[3].path).owned():
+        assert names(missing_runs(collect(tmp_path)), tmp_path) == ["comparison/ppo/seed-0000"]
+
+
+def test_nothing_is_made_where_a_comparison_cannot_be(tmp_path, capsys):
+    learner(tmp_path / "a")
+    fake_cell(tmp_path / "b", "mgl", [0.0], weight=1.0, terms=("no-such-term",))
+    before = set(tmp_path.rglob("*"))
+    status, text = message(capsys, tmp_path, "--compare")
+    assert status == 2
+    assert "no-such-term" in text
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_nothing_is_made_beside_a_comparison_with_other_settings(tmp_path, capsys):
+    learner(tmp_path)
+    plain = missing_runs(collect(tmp_path))[1]
+    RunDirectory.create(plain.path, replace(plain.config, evaluation_episodes=7))
+    status, text = message(capsys, tmp_path, "--compare")
+    assert status == 2
+    assert "evaluation_episodes" in text
+    assert not (tmp_path / "comparison" / "ns").exists()
+
+
+def test_why_nothing_is_compared(tmp_path, capsys):
+    fake_cell(tmp_path / "pbrs", "pbrs", [0.0], terms=())
+    fake_cell(tmp_path / "dpba", "dpba", [0.0])
+    for method in ("pbrs", "dpba"):
+        status, text = message(capsys, tmp_path / method, "--compare", "--text")
+        assert status == 0
+        assert text.startswith("no comparison made: it is for runs that learn weights (such as --method mgl), and")
+    fake_cell(tmp_path / "mgl", "mgl", [0.0], weight=1.0, finish=False)
+    (tmp_path / "mgl" / "seed-0000" / "metrics.jsonl").unlink()
+    _, text = message(capsys, tmp_path / "mgl", "--compare", "--text")
+    assert text.startswith("no comparison made: no run that learns weights has an evaluation yet")
+    task(tmp_path / "all", GOOD, BAD, MIDDLE, weight=1.0)
+    assert message(capsys, tmp_path / "all", "--compare", "--text")[1].startswith("every comparison exists already")
 
 
 # Names and numbers

@@ -1,10 +1,13 @@
 """The verdict on a term, from made-up figures."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from bipars.report.panels import collect
+from bipars.config import Config, DDPGConfig
+from bipars.methods import METHODS
+from bipars.report.panels import collect, differences, method_role
 from bipars.report.text import results_text, verdict_text
 from bipars.report.verdict import judge, judge_use, verdicts
 from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, task
@@ -128,3 +131,37 @@ def test_the_same_end_reached_sooner_helps(tmp_path):
     (verdict,) = verdicts(collect(tmp_path).panels[0])
     assert verdict.word == "helps"
     assert "learns sooner" in verdict.sentences[1]
+
+
+def test_the_role_of_every_method():
+    roles = {role: [n for n, m in METHODS.items() if method_role(m) == role] for role in ("plain", "naive", "other")}
+    assert roles == {
+        "plain": ["ppo", "ddpg"],
+        "naive": ["ns", "ddpg-ns"],
+        "other": ["rcpo", "dpba", "pbrs", "pba", "dynamic-pbrs"],
+    }
+
+
+def test_a_deterministic_learner_is_compared_with_its_own_kind(tmp_path):
+    base = Config(env="cartpole-continuous", total_steps=ROUNDS * 20_000)
+    fake_cell(tmp_path / "ddpg-em", "ddpg-em", BAD, weight=1.0, config=base)
+    fake_cell(tmp_path / "ddpg-mgl", "ddpg-mgl", GOOD, weight=-4.0, config=base)
+    fake_cell(tmp_path / "ns", "ns", GOOD, weight=1.0, config=base)
+    fake_cell(tmp_path / "ppo", "ppo", GOOD, terms=(), config=base)
+    (panel,) = collect(tmp_path).panels
+    assert {verdict.missing for verdict in verdicts(panel)} == {("naive", "plain")}
+    other = replace(base, ddpg=DDPGConfig(gamma=0.9))
+    fake_cell(tmp_path / "ddpg", "ddpg", MIDDLE, terms=(), config=other)
+    fake_cell(tmp_path / "ddpg-ns", "ddpg-ns", BAD, weight=1.0, config=base)
+    (panel,) = collect(tmp_path).panels
+    verdict = verdicts(panel)[0]
+    assert (verdict.cell.label, verdict.word, verdict.missing) == ("ddpg-mgl", "reversed", ())
+    assert verdict.headline == "harmful as written, helpful once reversed"
+    assert verdict.notes == ("no shaping (ddpg) was trained with ddpg.gamma 0.9, ddpg-mgl with 0.99",)
+    text = verdict_text(collect(tmp_path))
+    assert "--compare" not in text
+
+
+def test_settings_of_the_upper_level_do_not_matter_to_a_run_without_weights():
+    learner = Config(method="ddpg-imgl", ddpg=DDPGConfig(second_order="exact", weight_jitter=0.1, batch_size=64))
+    assert differences(Config(method="ddpg"), learner) == {"ddpg.batch_size": (128, 64)}

@@ -1,50 +1,84 @@
 """The runs a verdict rests on: the same task with the term as written, and without it."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bipars.config import Config
+from bipars.methods import METHODS, find_method
 from bipars.program import complete
 from bipars.progress import standing_bar
-from bipars.report.panels import COMPARISON, NAIVE, PLAIN, Collection, Role
+from bipars.report.panels import COMPARISON, Collection, Record, Role, method_role
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.suite.local import run_locally
-from bipars.suite.work import existing
+from bipars.suite.work import PlannedRun
 
-METHODS: dict[Role, str] = {"naive": NAIVE, "plain": PLAIN}
+ROLES: tuple[Role, ...] = ("naive", "plain")
+
+
+def comparison_method(learner: str, role: Role) -> str:
+    """The method with weights fixed at 1 or 0 whose policy is of the learner's kind, stochastic or deterministic."""
+    deterministic = find_method(learner).deterministic
+    return next(n for n, row in METHODS.items() if row.deterministic == deterministic and method_role(row) == role)
 
 
 def comparison_config(config: Config, method: str) -> Config:
-    """All settings as they were, but for the method and what follows from it."""
-    weights = replace(config.weights, form="auto", initial=1.0, learning_rate=None)
+    """All settings as they were, but for the method and what follows from it: a weight that is fixed has no bounds."""
+    weights = replace(config.weights, form="auto", initial=1.0, low=None, high=None, simplex=False, learning_rate=None)
     return complete(replace(config, method=method, weights=weights, weights_from=None))
 
 
-def missing_runs(collection: Collection) -> list[RunDirectory]:
-    """Creates a directory for every comparison that a learner lacks, seed by seed."""
-    made: dict[Path, RunDirectory] = {}
+def missing_runs(collection: Collection) -> list[PlannedRun]:
+    """Every comparison that a learner lacks, seed by seed; those begun here and left unfinished are among them.
+
+    What two learners need alike is made once, beside the first: the same run twice is no second seed.
+    """
+    planned: dict[tuple[str, int], PlannedRun] = {}
     for panel in collection.panels:
         for cell in panel.learners:
-            for role, method in METHODS.items():
-                if panel.rival(cell, role) is None:
+            for role in ROLES:
+                method, rival = comparison_method(cell.config.method, role), panel.rival(cell, role)
+                seeds = {_comparison_directory(record, method): record.config.seed for record in cell.records}
+                if rival is None or any(record.run.path.resolve() in seeds for record in rival.records):
                     config = comparison_config(cell.config, method)
-                    for record in cell.records:
-                        seed = record.config.seed
-                        path = seed_directory(record.run.path.resolve().parent / COMPARISON / method, seed)
-                        made[path] = RunDirectory.create(path, replace(config, seed=seed))
-    return list(made.values())
+                    program = config.program_text()
+                    for path, seed in seeds.items():
+                        if RunDirectory(path).state not in ("done", "running"):
+                            run = PlannedRun(path, replace(config, seed=seed), program)
+                            planned.setdefault((program, seed), run)
+    return list(planned.values())
+
+
+def _comparison_directory(record: Record, method: str) -> Path:
+    return seed_directory(record.run.path.resolve().parent / COMPARISON / method, record.config.seed)
+
+
+def prepare_runs(runs: Sequence[PlannedRun]) -> None:
+    """Their directories. One that exists, perhaps with other settings, is looked at before any is made."""
+    for run in sorted(runs, key=lambda run: not run.path.exists()):
+        run.prepare()
+
+
+def nothing_missing(collection: Collection) -> str:
+    """Why there is no comparison to make."""
+    if any(panel.learners for panel in collection.panels):
+        return "every comparison exists already"
+    if any(cell.role == "learner" for panel in collection.panels for cell in panel.cells):
+        return "no comparison made: no run that learns weights has an evaluation yet"
+    return "no comparison made: it is for runs that learn weights (such as --method mgl), and there is none here"
 
 
 def make_comparisons(collection: Collection, workers: int) -> bool:
     """Trains them; False when that was stopped. What is finished already is not done again."""
     runs = missing_runs(collection)
     if not runs:
-        print("every comparison exists already")
+        print(nothing_missing(collection))
         return True
+    prepare_runs(runs)
     with standing_bar("comparison") as show:
-        completed = run_locally(existing(runs), workers, show)
+        completed = run_locally(runs, workers, show)
     for run in runs:
-        if run.error_file.exists():
-            print(f"FAILED {run.path}: {run.error}", file=sys.stderr)
+        if run.directory.error_file.exists():
+            print(f"FAILED {run.path}: {run.directory.error}", file=sys.stderr)
     return completed

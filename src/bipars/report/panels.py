@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bipars.config import Config
+from bipars.config import Config, DDPGConfig
 from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
-from bipars.methods import METHODS
+from bipars.methods import METHODS, Method
 from bipars.report.summary import short_name
 from bipars.runs.directory import RunDirectory, State, find_runs
 from bipars.runs.metrics import evaluated
@@ -22,7 +22,23 @@ Role = Literal["plain", "naive", "learner", "other"]
 
 COMPARISON = "comparison"
 """Directory, beside the seeds of a cell, for the runs that `bipars report --compare` makes."""
-PLAIN, NAIVE = "ppo", "ns"
+UPPER_OF_DDPG = ("ddpg.weight_jitter", "ddpg.second_order")
+"""Settings of the upper level that stand among DDPG's; without learned weights they do nothing."""
+
+
+def method_role(method: Method) -> Role:
+    """What a method is in a comparison: weights that stay 0 or 1, weights that are learned, or something else."""
+    if method.estimator is not None:
+        return "learner"
+    if method.multiplier or method.learned_potential or method.potential_takes:
+        return "other"
+    return "plain" if method.initial_weight == 0 else "naive" if method.initial_weight == 1 else "other"
+
+
+def run_role(config: Config) -> Role:
+    """The same of a run; weights taken from another run are not learned in this one."""
+    method = METHODS.get(config.method)
+    return "other" if method is None or config.weights_from is not None else method_role(method)
 
 
 @dataclass(frozen=True)
@@ -64,11 +80,7 @@ class Cell:
 
     @property
     def role(self) -> Role:
-        if self.config.method in (PLAIN, NAIVE):
-            return "plain" if self.config.method == PLAIN else "naive"
-        method = METHODS.get(self.config.method)
-        learns = method is not None and method.estimator is not None and self.config.weights_from is None
-        return "learner" if learns else "other"
+        return run_role(self.config)
 
     @property
     def title(self) -> str:
@@ -133,7 +145,7 @@ class Panel:
     @property
     def learners(self) -> list[Cell]:
         """The library's default first: a verdict must not depend on which method happened to look best."""
-        order = ["mgl", "imgl", "em"]
+        order = ["mgl", "imgl", "em", "ddpg-mgl", "ddpg-imgl", "ddpg-em"]
         found = [cell for cell in self.cells if cell.role == "learner" and cell.evaluated]
         return sorted(found, key=lambda c: order.index(c.label) if c.label in order else len(order))
 
@@ -141,8 +153,12 @@ class Panel:
         return [cell for cell in self.cells if cell.role == role and cell.evaluated]
 
     def rival(self, cell: Cell, role: Role) -> Cell | None:
-        """The cell to compare with: as many steps planned, and the most similar settings."""
-        fitting = [c for c in self.with_role(role) if c.config.total_steps == cell.config.total_steps]
+        """The cell to compare with: the same kind of policy, as many steps planned, and the most similar settings."""
+        fitting = [
+            c
+            for c in self.with_role(role)
+            if type(c.config.lower) is type(cell.config.lower) and c.config.total_steps == cell.config.total_steps
+        ]
         return min(fitting, key=lambda c: len(differences(c.config, cell.config)), default=None)
 
 
@@ -203,7 +219,7 @@ def _panels(records: Sequence[Record], root: Path) -> list[Panel]:
     found = []
     for task in tasks:
         by_terms = _group(task, lambda r: _text(*r.config.terms))
-        plain = [r for r in task if r.config.method == PLAIN and not r.config.terms]
+        plain = [r for r in task if run_role(r.config) == "plain" and not r.config.terms]
         for members in by_terms:
             if members[0].config.terms:
                 found.append(_panel([*plain, *members], members[0].config, root))
@@ -257,8 +273,9 @@ def _text(*parts: Any) -> str:
 def differences(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
     """Settings of the lower level and of evaluation in which two cells differ, though they are compared."""
     first, second = flat(a), flat(b)
-    names = [name for name in first if name.startswith("ppo.") or name in ("total_steps", "evaluation_episodes")]
-    return {name: (first[name], second[name]) for name in names if first[name] != second[name]}
+    lower = "ddpg." if isinstance(a.lower, DDPGConfig) else "ppo."
+    names = [name for name in first if name.startswith(lower) or name in ("total_steps", "evaluation_episodes")]
+    return {n: (first[n], second[n]) for n in names if n not in UPPER_OF_DDPG and first[n] != second[n]}
 
 
 def flat(config: Config) -> dict[str, Any]:
