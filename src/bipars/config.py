@@ -162,9 +162,6 @@ class WeightConfig(Settings):
             require(bound is None or math.isfinite(bound), f"weights.{name}", bound, "a finite number or none")
         if self.low is not None and self.high is not None:
             require(self.low < self.high, "weights.low", self.low, f"less than weights.high ({self.high})")
-        if not self.simplex:
-            low, high = (-math.inf if self.low is None else self.low), (math.inf if self.high is None else self.high)
-            require(low <= self.initial <= high, "weights.initial", self.initial, f"a number from {low} to {high}")
         require(0 <= self.head_start < math.inf, "weights.head_start", self.head_start, "0 or a positive number")
         for name in ("learning_rate", "max_grad_norm"):
             if getattr(self, name) is not None:

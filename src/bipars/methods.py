@@ -1,5 +1,6 @@
 """Every method as one row: what weights the terms get, and who moves them. Adding a row does not touch the loop."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -262,6 +263,11 @@ def resolve(config: Config, env: HasSpaces) -> Config:
                 "With one term its weight is always 1: method 'ns'"
             )
         weights = replace(weights, simplex=True, low=None, high=None)
+    low, high = (
+        (-math.inf if weights.low is None else weights.low),
+        (math.inf if weights.high is None else weights.high),
+    )
+    require(low <= initial <= high, "weights.initial", initial, f"a number from {low} to {high}")
     if method.multiplier is not None and form != "scalar":
         raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")
     if method.every_step:
