@@ -15,9 +15,9 @@ Everybody sees which step it is (one number per monk, 1 at the current one) and 
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space, logger, spaces
 
-from bipars.errors import UsageError
+from bipars.errors import UsageError, unknown
 from bipars.monks.rules import Game
 
 try:
@@ -28,13 +28,25 @@ except ImportError as error:
 SYSTEM = "system_0"
 """Agent 0 of the paper; PettingZoo wants a number in every name."""
 
+RENDER_MODES = ("ansi",)
+SET_BY_RESET = (
+    "agents", "num_agents", "agent_selection", "rewards", "terminations", "truncations", "infos",
+    "bowls", "assigners", "left",
+)  # fmt: skip
+
+
+class ResetNeededError(UsageError, AttributeError):
+    """Something was asked that only a game that has begun can answer."""
+
 
 class MonksAndGruel(AECEnv[str, np.ndarray, Any]):
-    metadata = {"name": "monks_and_gruel_v0", "render_modes": ["ansi"], "is_parallelizable": False}  # noqa: RUF012
+    metadata = {"name": "monks_and_gruel_v0", "render_modes": list(RENDER_MODES), "is_parallelizable": False}  # noqa: RUF012
 
     def __init__(self, num_monks: int = 3, gruel: float = 1.0, render_mode: str | None = None) -> None:
         super().__init__()
         self.game = Game(num_monks, gruel)
+        if render_mode not in (None, *RENDER_MODES):
+            raise UsageError(f"render_mode is {render_mode!r}; expected 'ansi', whose text `render()` returns, or None")
         self.render_mode = render_mode
         self.monks = [f"monk_{i + 1}" for i in range(num_monks)]
         self.possible_agents = [SYSTEM, *self.monks]
@@ -45,10 +57,21 @@ class MonksAndGruel(AECEnv[str, np.ndarray, Any]):
         self.action_spaces |= dict.fromkeys(self.monks, share)
 
     def observation_space(self, agent: str) -> Space[Any]:
-        return self.observation_spaces[agent]
+        return self.observation_spaces[self._known(agent)]
 
     def action_space(self, agent: str) -> Space[Any]:
-        return self.action_spaces[agent]
+        return self.action_spaces[self._known(agent)]
+
+    def _known(self, agent: str) -> str:
+        if agent not in self.possible_agents:
+            raise unknown("agent", str(agent), self.possible_agents)
+        return agent
+
+    def __getattr__(self, name: str) -> Any:
+        """Python comes here where an attribute is missing."""
+        if name in SET_BY_RESET:
+            raise ResetNeededError(f"no game has begun: call reset() before anything needs {name}")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """The game has no chance in it: every seed gives the same."""
@@ -69,11 +92,14 @@ class MonksAndGruel(AECEnv[str, np.ndarray, Any]):
         return self.game.gruel - sum(self.bowls)
 
     def observe(self, agent: str) -> np.ndarray:
+        self._known(agent)
         step = np.arange(self.game.num_monks) == len(self.bowls)
         part = np.clip(self.left / self.game.gruel, 0.0, 1.0)
         return np.append(step, part).astype(np.float32)
 
     def step(self, action: Any) -> None:
+        if not self.agents:
+            raise UsageError("the game is over; call reset() before the next step")
         agent = self.agent_selection
         if self.terminations[agent]:
             self._was_dead_step(action)
@@ -100,12 +126,14 @@ class MonksAndGruel(AECEnv[str, np.ndarray, Any]):
             self.terminations = dict.fromkeys(self.agents, True)
 
     def render(self) -> str | None:
-        if self.render_mode != "ansi":
-            return None
-        return "\n".join(
+        lines = [
             f"monk {assigner + 1} gave {bowl:.3g} to monk {step + 1}"
             for step, (assigner, bowl) in enumerate(zip(self.assigners, self.bowls, strict=False))
-        )
+        ]
+        if self.render_mode is None:
+            logger.warn("render() needs a mode: make the environment with render_mode='ansi'")
+            return None
+        return "\n".join(lines)
 
     def close(self) -> None:
         """Nothing to end."""

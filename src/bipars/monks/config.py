@@ -1,5 +1,6 @@
-"""Settings of the learners that play monks and gruel."""
+"""Settings of the learners that play monks and gruel. Messages name the flags, which say what they belong to."""
 
+import math
 from dataclasses import dataclass
 
 from bipars.config import Settings, require, require_hidden, require_positive
@@ -27,8 +28,8 @@ class MonksConfig(Settings):
     """What an even choice is worth: players go on trying what they do not believe in."""
 
     def check(self) -> None:
-        self._check_types("")
-        require_positive("monks", self, "rounds", "games", "gradient_steps", "learning_rate", "clip")
-        require_hidden("hidden", self.hidden)
-        require(self.portions >= 2, "portions", self.portions, "at least 2: nothing and all")
-        require(self.entropy >= 0, "entropy", self.entropy, "a number of at least 0")
+        self._check_types("--learn.")
+        require_positive("--learn", self, "rounds", "games", "gradient_steps", "learning_rate", "clip")
+        require_hidden("--learn.hidden", self.hidden)
+        require(self.portions >= 2, "--learn.portions", self.portions, "at least 2: nothing and all")
+        require(0 <= self.entropy < math.inf, "--learn.entropy", self.entropy, "a number of at least 0")

@@ -1,11 +1,13 @@
 """M + 1 independent PPO learners that play monks and gruel against each other, each for its own reward.
 
 A learner has one small policy per step of the game, which sees what part of the gruel is left. All games of a round are
-played side by side, and all policies are stacked on leading axes: the whole training is one compiled function.
+played side by side, and all policies are stacked on leading axes: the whole training is one compiled function. It is
+about parts of the gruel, so that any amount of it is learned alike.
 """
 
 import functools
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any, NamedTuple
 
 import jax
@@ -14,12 +16,18 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.compiling import compiled
+from bipars.errors import UsageError
 from bipars.lower.policies import CategoricalPolicy
 from bipars.lower.ppo import Samples, adam, surrogate
 from bipars.monks.config import MonksConfig
-from bipars.monks.rules import Game
+from bipars.monks.rules import MONKS, Game
 from bipars.networks import glorot, make_mlp, uniform
 from bipars.train import ascend
+
+LARGEST_MEMORY = 4 * 2**30
+"""Bytes that learning may take."""
+BYTES = 12
+"""Per policy, game and unit of its network: what is computed, its slope, and room for one more."""
 
 
 class Players(NamedTuple):
@@ -30,7 +38,7 @@ class Players(NamedTuple):
 
 
 class Play(NamedTuple):
-    """Games side by side, by step."""
+    """Games side by side, by step; amounts are parts of the gruel."""
 
     left: Float[Array, "step game"]
     """Before the step."""
@@ -41,7 +49,7 @@ class Play(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What a round of play came to, means over its games."""
+    """What a round of play came to, means over its games, in parts of the gruel."""
 
     system_return: Float[Array, ""]
     bowls: Float[Array, " monk"]
@@ -53,6 +61,18 @@ class Round(NamedTuple):
 class Monastery:
     game: Game
     config: MonksConfig
+
+    def __post_init__(self) -> None:
+        """Every monk has a policy for every step, and all of them look at all games."""
+        config, monks = self.config, self.game.num_monks
+        each = BYTES * config.games * (sum(config.hidden) + config.portions)
+        if each * monks**2 > LARGEST_MEMORY:
+            most = isqrt(LARGEST_MEMORY // each)
+            raise UsageError(
+                f"{MONKS} is {monks}; with {config.games} games and {config.portions} portions "
+                f"{most} can be learned at most, in {LARGEST_MEMORY / 2**30:.0f} GiB of memory: "
+                "take fewer, or lower --learn.games, --learn.portions or --learn.hidden"
+            )
 
     def init(self, key: PRNGKeyArray) -> Players:
         monks = self.game.num_monks
@@ -67,12 +87,12 @@ class Monastery:
         return Players(system, jax.vmap(jax.vmap(each))(jax.random.split(monk_key, (monks, monks))))
 
     def play(self, players: Players, key: PRNGKeyArray) -> Play:
-        game, config = self.game, self.config
+        game, config = self.game.unit, self.config
         shares = jnp.linspace(0.0, 1.0, config.portions)
-        left, steps = jnp.full(config.games, game.gruel, jnp.float32), []
+        left, steps = jnp.ones(config.games), []
         for step, step_key in enumerate(jax.random.split(key, game.num_monks)):
             system_key, monk_key = jax.random.split(step_key)
-            obs = left[:, None] / game.gruel
+            obs = left[:, None]
             system = jax.tree.map(lambda x: x[step], players.system)  # noqa: B023
             assigner = system.sample(obs, system.draw_noise(system_key, (config.games,)))
             monks = jax.tree.map(lambda x: x[:, step], players.monks)  # noqa: B023
@@ -86,8 +106,9 @@ class Monastery:
 
     def returns(self, play: Play) -> tuple[Float[Array, "step game"], Float[Array, "monk step game"]]:
         """What the system, and every monk, gets from each step on."""
-        later = jnp.cumsum(self.game.system_reward(play.amount)[::-1], axis=0)[::-1]
-        rewards = jnp.stack([self.game.monk_rewards(step, play.amount[step]) for step in range(self.game.num_monks)])
+        game = self.game.unit
+        later = jnp.cumsum(game.system_reward(play.amount)[::-1], axis=0)[::-1]
+        rewards = jnp.stack([game.monk_rewards(step, play.amount[step]) for step in range(game.num_monks)])
         own = jnp.cumsum(rewards[::-1], axis=0)[::-1]
         return later, jnp.moveaxis(own, -1, 0)
 
@@ -121,7 +142,7 @@ class Monastery:
         players, (system_optimiser, monk_optimiser) = state
         play = self.play(players, key)
         later, own = self.returns(play)
-        obs = play.left[..., None] / self.game.gruel
+        obs = play.left[..., None]
         everyone = jnp.ones(play.amount.shape, bool)
         system, system_optimiser = jax.vmap(self.improve)(
             players.system, system_optimiser, Samples(obs, play.assigner, later, later), everyone

@@ -12,21 +12,31 @@ import numpy as np
 from bipars.errors import UsageError
 from bipars.networks import namespace
 
+MONKS, GRUEL = "num_monks (--monks)", "gruel (--gruel)"
+"""As messages name them: the setting in Python, and its flag."""
+SMALLEST, LARGEST = 1e-300, 1e300
+"""Gruel whose parts, and sums of them, are still ordinary numbers."""
+
 
 @dataclass(frozen=True)
 class Game:
-    """How many monks there are, and how much gruel; both as large as you like."""
+    """How many monks there are, and how much gruel."""
 
     num_monks: int = 3
     gruel: float = 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.num_monks, bool) or not isinstance(self.num_monks, (int, np.integer)) or self.num_monks < 1:
-            raise UsageError(f"num_monks is {self.num_monks!r}; expected a whole number of at least 1")
-        if isinstance(self.gruel, bool) or not isinstance(self.gruel, (int, float, np.number)):
-            raise UsageError(f"gruel is {self.gruel!r}; expected a positive number")
-        if not (np.isfinite(self.gruel) and self.gruel > 0):
-            raise UsageError(f"gruel is {self.gruel!r}; expected a positive, finite number")
+            raise UsageError(f"{MONKS} is {self.num_monks!r}; expected a whole number of at least 1")
+        if isinstance(self.gruel, bool) or not isinstance(self.gruel, (int, float, np.integer, np.floating)):
+            raise UsageError(f"{GRUEL} is {self.gruel!r}; expected a positive number")
+        if not SMALLEST <= self.gruel <= LARGEST:
+            raise UsageError(f"{GRUEL} is {self.gruel!r}; expected a positive number, from {SMALLEST} to {LARGEST}")
+
+    @property
+    def unit(self) -> "Game":
+        """The same game with a gruel of 1: everything in it is a part of the gruel."""
+        return Game(self.num_monks)
 
     @property
     def fair(self) -> float:

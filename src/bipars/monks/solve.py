@@ -6,15 +6,17 @@ left is nothing to it) it chooses among them at random. The system knows that, a
 
 from dataclasses import dataclass
 from functools import cache
+from math import log
 
 import numpy as np
 
 from bipars.errors import UsageError
-from bipars.monks.rules import Game
+from bipars.monks.rules import MONKS, Game
 
-MOST = 4
-"""Monks up to which the tree of all amounts is small enough."""
+LARGEST_TREE = 200_000
+"""Ways to share out, portions ** monks, up to which all of them are looked at: a second or two."""
 CLOSE = 1e-9
+"""Parts of the gruel that are one and the same."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +31,30 @@ class Plan:
     """The monks that cost the system least at this step; several where it does not matter."""
 
 
+def most_monks(portions: int) -> int:
+    """How many monks the game is solved for."""
+    return int(log(LARGEST_TREE) / log(portions))
+
+
 def solve(game: Game, portions: int) -> Plan:
-    """The plan from the start, where shares are 0, 1 / (portions - 1), ..., 1."""
-    if game.num_monks > MOST:
-        raise UsageError(f"num_monks is {game.num_monks}; the game is solved exactly for {MOST} at most")
-    shares = np.linspace(0.0, 1.0, portions)
-    monks = game.num_monks
+    """The plan from the start, where shares are 0, 1 / (portions - 1), ..., 1.
+
+    It is made for a gruel of 1: what is alike, and what is not, must not hang on how much there is.
+    """
+    monks, most = game.num_monks, most_monks(portions)
+    if monks > most:
+        raise UsageError(f"{MONKS} is {monks}; with {portions} portions the game is solved exactly for {most} at most")
+    unit, shares = game.unit, np.linspace(0.0, 1.0, portions)
 
     @cache
     def plan(step: int, left: float) -> Plan:
         if step == monks:
             return Plan(0.0, (), ())
-        amounts = game.amount(left, shares)
+        amounts = unit.amount(left, shares)
         after = [plan(step + 1, round(left - amount, 12)) for amount in amounts]
         bowls = np.array([(amount, *later.bowls) for amount, later in zip(amounts, after, strict=True)])
         values = np.array(
-            [game.system_reward(amount) + later.value for amount, later in zip(amounts, after, strict=True)]
+            [unit.system_reward(amount) + later.value for amount, later in zip(amounts, after, strict=True)]
         )
         outcomes = []
         for monk in range(monks):
@@ -56,4 +66,5 @@ def solve(game: Game, portions: int) -> Plan:
         expected = np.mean([outcomes[monk][1] for monk in chosen], axis=0)
         return Plan(float(highest), tuple(map(float, expected)), chosen)
 
-    return plan(0, float(game.gruel))
+    start = plan(0, 1.0)
+    return Plan(start.value * game.gruel, tuple(bowl * game.gruel for bowl in start.bowls), start.assigners)

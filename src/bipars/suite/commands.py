@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from bipars.errors import UsageError, unknown
+from bipars.errors import UsageError
 from bipars.runtime import cores
-from bipars.suite.shipped import shipped, template
+from bipars.suite.shipped import no_suite, shipped, template
 
 if TYPE_CHECKING:
     from bipars.suite.finish import Engine
@@ -145,10 +145,11 @@ class ListSuites:
     def run(self) -> int:
         from bipars.suite.plan import load_suite
 
+        width = max(map(len, shipped()))
         for name in shipped():
             suite = load_suite(name)
             runs = sum(len(cell.seeds) for cell in suite.cells)
-            print(f"{name:12} {len(suite.cells):4} cells {runs:6,} runs   {suite.title}")
+            print(f"{name:{width}} {len(suite.cells):4} cells {runs:6,} runs   {suite.title}")
         return 0
 
 
@@ -170,9 +171,10 @@ class Show:
 
         suite = load_suite(self.suite, Changes(self.seeds, self.steps, self.scale))
         print(suite.title)
+        width = max((len(cell.name) for cell in suite.cells), default=0)
         for cell in suite.cells:
             reused = f"  weights of {cell.weights_from}" if cell.weights_from else ""
-            print(f"  {cell.name:44} {len(cell.seeds):4} seeds {cell.config.total_steps:>10,} steps{reused}")
+            print(f"  {cell.name:{width}} {len(cell.seeds):4} seeds {cell.config.total_steps:>10,} steps{reused}")
         steps = sum(len(cell.seeds) * cell.config.total_steps for cell in suite.cells)
         print(f"{sum(len(cell.seeds) for cell in suite.cells):,} runs, {steps:,} environment steps")
         for panel in suite.panels:
@@ -250,5 +252,5 @@ def with_run(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     name = arguments[1]
     if name not in shipped() and not Path(name).is_file():
-        raise unknown("suite or command", name, [*shipped(), *COMMANDS])
+        raise no_suite("suite or command", name, [*shipped(), *COMMANDS])
     return ["suite", "run", *arguments[1:]]

@@ -1,9 +1,10 @@
 """The suites that come with the package. Nothing heavy is imported: the command line asks before anything else."""
 
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
-from bipars.errors import unknown
+from bipars.errors import UsageError, unknown
 
 TEMPLATE = "template"
 """Not a suite to run, but one to start your own from."""
@@ -24,5 +25,14 @@ def find_suite(name: str) -> Path:
     """A shipped suite by its name, or a file of your own."""
     path = shipped().get(name, Path(name))
     if not path.is_file():
-        raise unknown("suite", name, shipped())
+        raise no_suite("suite", name, shipped())
     return path
+
+
+def no_suite(what: str, name: str, known: Iterable[str]) -> UsageError:
+    """Names a missing file where a file was meant, else what is known."""
+    if Path(name).is_dir():
+        return UsageError(f"'{name}' is a directory; expected a suite's TOML file, or one of {', '.join(shipped())}")
+    if name.endswith(".toml") or name.startswith((".", "/", "~")):
+        return UsageError(f"there is no file '{name}'; `bipars suite template` prints one to start from")
+    return unknown(what, name, known)
