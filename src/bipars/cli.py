@@ -270,8 +270,10 @@ class Monks:
         self.learn.check()
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"--seed is {self.seed}; expected a whole number in [0, 2^32)")
-        print(f"{self.monks} monks and the system play {self.learn.rounds} rounds of {self.learn.games} games ...")
-        _, rounds = Monastery(game, self.learn).learn(np.uint32(self.seed))
+        monastery, many = Monastery(game, self.learn), "s" if self.monks > 1 else ""
+        rounds_of_games = f"{self.learn.rounds} rounds of {self.learn.games} games"
+        print(f"{self.monks} monk{many} and the system play {rounds_of_games} ...")
+        _, rounds = monastery.learn(np.uint32(self.seed))
         print(describe(game, self.learn, rounds))
         return 0
 
