@@ -159,7 +159,7 @@ class MujocoEnvironment:
         self._memory["seed"][...] = seed
         self._memory["episode"][:] = 0
         self._start(np.arange(self.num_envs))
-        return self._remember()
+        return self._remember(self._observe())
 
     def step(self, action: np.ndarray) -> Step:
         """Moves all environments by `action`, (env, action) in the task's own range, and restarts those that ended.
@@ -200,10 +200,12 @@ class MujocoEnvironment:
         memory["step"] += 1
         truncated = memory["step"] >= self.max_steps
         ended = np.flatnonzero(terminated | truncated)
+        obs = next_obs
         if ended.size:
             memory["episode"][ended] += 1
             self._start(ended)
-        return Step(self._remember(), next_obs, reward - cost, terminated, truncated, info)
+            obs = self._observe()
+        return Step(self._remember(obs), next_obs, reward - cost, terminated, truncated, info)
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that is needed to go on from here, to the last bit."""
@@ -226,7 +228,7 @@ class MujocoEnvironment:
         """Puts all environments where Gymnasium's `set_state` would, and returns the observations there."""
         self._qpos[:], self._qvel[:] = qpos, qvel
         self._batch.forward()
-        return self._remember()
+        return self._remember(self._observe())
 
     def close(self) -> None:
         """MuJoCo's threads end with the last reference to them."""
@@ -247,9 +249,8 @@ class MujocoEnvironment:
         if self._task.bodies:
             memory["contact_force"][envs] = 0.0
 
-    def _remember(self) -> np.ndarray:
+    def _remember(self, obs: np.ndarray) -> np.ndarray:
         """Notes what the next step and a snapshot need of the present, and returns the observations."""
-        obs = self._observe()
         self._memory["observation"][:] = obs
         self._memory["place"][:] = self._place()
         return obs
