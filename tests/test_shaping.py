@@ -91,10 +91,11 @@ def test_weights_on_the_simplex_are_positive_sum_to_one_and_start_equal(form, co
 
 
 def test_the_simplex_needs_two_terms_and_a_method_that_learns():
-    for settings in ({"terms": ("harmful",)}, {"terms": ("harmful", "beneficial"), "method": "ns"}):
-        config = Config(**{"method": "mgl", "weights": WeightConfig(simplex=True)} | settings)
-        with pytest.raises(UsageError, match="weights that sum to one need two terms or more"):
-            complete(config)
+    summing = WeightConfig(simplex=True)
+    with pytest.raises(UsageError, match="weights that sum to one need two terms or more"):
+        complete(Config(method="mgl", terms=("harmful",), weights=summing))
+    with pytest.raises(UsageError, match="for methods that learn weights; 'ns' does not"):
+        complete(Config(method="ns", terms=("harmful", "beneficial"), weights=summing))
     with pytest.raises(UsageError, match="always 1: method 'ns'"):
         complete(Config(method="simplex", terms=("harmful",)))
     assert complete(Config(method="simplex", terms=("harmful", "half"))).weights.simplex
