@@ -1,7 +1,10 @@
-"""A whole round of each loop, several steps of both levels, against the same round written out by brute force."""
+"""The loops themselves: what they hand to their estimators, and whole rounds written out by brute force."""
+
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 from jax.flatten_util import ravel_pytree
@@ -10,7 +13,10 @@ from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConf
 from bipars.lower.advantages import gae
 from bipars.networks import ravel
 from bipars.program import build, complete
+from bipars.train import ascend
 from problems import assert_same
+
+pytestmark = pytest.mark.usefixtures("float64")
 
 hold = jax.lax.stop_gradient
 STEPS, BATCH, RATE, LONGEST = 6, 32, 0.03, 0.05
@@ -23,7 +29,6 @@ def aligned(v, move, kappa):
     return v @ move / length**kappa * hold(length) ** kappa
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     ("method", "kappa", "follow"),
     [("mgl", 1.0, True), ("mgl", 0.0, False), ("unrolled", 1.0, True), ("imgl", 0.5, True)],
@@ -118,7 +123,6 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow):
     assert_same(ravel(after.weights) - first_phi, phi - first_phi, 1e-7)
 
 
-@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(
     ("method", "second_order"),
     [("ddpg-mgl", "none"), ("ddpg-imgl", "exact"), ("ddpg-imgl", "none"), ("ddpg-em", "none")],
@@ -183,3 +187,206 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
     memories = [optax.tree.get(state, "mu") for state in (after.weights_optimiser, optimiser)]
     found, expected = (optax.tree.scale(1e4, memory) for memory in memories)  # critics this young are nearly flat
     assert_same(found, expected, 1e-7)
+
+
+@pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
+def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizon):
+    """Through `learn_from`, over several blocks of time, with episodes that end inside."""
+    config = complete(
+        Config(
+            env="cartpole-continuous",
+            terms=("harmful", "beneficial"),
+            ppo=PPOConfig(update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9),
+            weights=WeightConfig(hidden=(3, 2)),
+            upper=UpperConfig(horizon=horizon),
+        )
+    )
+    loop = build(config).algorithm
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.world.run(state.learner.policy, state.env, jax.random.key(1))
+    terms = jax.random.normal(jax.random.key(2), (104, 3, 2))
+    samples, _, _ = loop.learn_from(state, batch, terms)
+    critic = state.learner.critics[0]
+    values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+
+    def advantage(weights, gae_lambda):
+        reward = batch.reward + jnp.sum(weights(batch.obs, batch.action) * terms, axis=-1)
+        return gae(reward, *values, batch.terminated, batch.done, 0.97, gae_lambda)[0].reshape(-1)
+
+    scale = advantage(state.weights, 0.9).std()
+    slopes = jax.jit(jax.jacrev(lambda w: advantage(w, 1.0 if horizon == "gamma" else 0.9) / scale))(state.weights)
+    expected = jnp.concatenate([leaf.reshape(312, -1) for leaf in jax.tree.leaves(slopes)], axis=-1)
+    assert np.asarray(batch.done).sum() > 5
+    assert_same(samples.credit, expected, 1e-7)
+    np.testing.assert_allclose(samples.true_advantage.mean(), 0, atol=1e-9)
+    critic = state.learner.critics[1]
+    values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+    true = gae(batch.reward, *values, batch.terminated, batch.done, 0.97, 0.9)[0]
+    assert_same(samples.true_advantage, ((true - true.mean()) / true.std()).reshape(-1), 1e-6)
+
+
+@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
+def test_sampling_by_round_puts_the_new_policys_samples_against_the_whole_old_batch(env):
+    """One round of the loop itself: v from the fresh batch at theta', d theta'/d phi from all of the batch before."""
+    config = complete(
+        Config(
+            env=env,
+            terms=("harmful", "beneficial"),
+            total_steps=2 * 312,
+            ppo=PPOConfig(
+                update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, gradient_steps=4, batch_size=32
+            ),
+            weights=WeightConfig(hidden=(3, 2)),
+            upper=UpperConfig(sampling="round"),
+        )
+    )
+    loop = build(config).algorithm
+    before = loop.init(jnp.uint32(0))
+    after, _ = jax.jit(loop.iterate)(before, jnp.uint32(0))
+    old, new, clip = before.batch, after.batch, config.ppo.clip
+    # Adam descends, and keeps a tenth of its first gradient.
+    (found,) = [part.mu for part in jax.tree.leaves(after.weights_optimiser, is_leaf=_is_adam) if _is_adam(part)]
+
+    def advantages(reward, batch, critic, gae_lambda):
+        values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
+        return gae(reward, *values, batch.terminated, batch.done, 0.97, gae_lambda)[0].reshape(-1)
+
+    def modified(weights, gae_lambda):
+        reward = old.reward + jnp.sum(weights(old.obs, old.action) * old.terms, axis=-1)
+        return advantages(reward, old, before.learner.critics[0], gae_lambda)
+
+    def mean_of(policy, batch, advantage):
+        log_prob = policy.log_prob(batch.obs, batch.action)
+        ratio = jnp.exp(log_prob - batch.log_prob).reshape(-1)
+        return jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
+
+    true = advantages(new.reward, new, after.learner.critics[1], 0.9)
+    v = jax.grad(mean_of)(after.learner.policy, new, (true - true.mean()) / true.std())
+    acted = modified(before.weights, 0.9)
+    held = (acted - acted.mean()) / acted.std()
+
+    def step_along_v(weights):
+        moved = (modified(weights, 1.0) - modified(before.weights, 1.0)) / acted.std()
+        gradient = jax.grad(mean_of)(before.learner.policy, old, held + moved)
+        return ravel(v) @ ravel(gradient)
+
+    assert (np.asarray(new.obs) != np.asarray(old.obs)).any()
+    assert_same(found, jax.tree.map(lambda x: -0.1 * x, jax.jit(jax.grad(step_along_v))(before.weights)), 1e-6)
+
+
+def test_modified_advantages_follow_the_weights_within_a_round():
+    """One number per term makes them linear in phi: following is then exact, up to the normaliser of the round."""
+    settings = PPOConfig(update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, batch_size=32)
+    upper = UpperConfig(horizon="gamma-lambda")
+    config = complete(Config(method="single", terms=("harmful", "beneficial"), ppo=settings, upper=upper))
+    loop = build(config).algorithm
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
+    before, _, _ = loop.learn_from(state, batch, batch.terms)
+    moved = replace(state.weights, value=jnp.array([-0.7, 0.4]))
+    after, _, _ = loop.learn_from(state._replace(weights=moved), batch, batch.terms)
+    followed = loop.follow_weights(before, state.weights, moved).modified_advantage
+    assert_same((followed - followed.mean()) / followed.std(), after.modified_advantage, 1e-4)
+    assert jnp.abs(after.modified_advantage - before.modified_advantage).max() > 0.1
+
+    still = build(replace(config, upper=replace(config.upper, follow_weights=False))).algorithm
+    assert still.follow_weights(before, state.weights, moved) is before
+
+
+@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
+def test_following_is_how_advantages_move_up_to_second_order(env):
+    """With the discount of the advantages themselves, through their normaliser: half the step, half the error."""
+    settings = PPOConfig(update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, batch_size=32)
+    upper = UpperConfig(horizon="gamma-lambda", through_normaliser=True)
+    config = complete(Config(env=env, method="mgl", terms=("harmful", "beneficial"), ppo=settings, upper=upper))
+    loop = build(config).algorithm
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
+    before, _, _ = loop.learn_from(state, batch, batch.terms)
+    phi, as_weights = jax.flatten_util.ravel_pytree(state.weights)
+    direction = jax.random.normal(jax.random.key(1), phi.shape)
+
+    def relative_error(size):
+        moved = as_weights(phi + size * direction)
+        after, _, _ = loop.learn_from(state._replace(weights=moved), batch, batch.terms)
+        exact = after.modified_advantage - before.modified_advantage
+        followed = loop.follow_weights(before, state.weights, moved).modified_advantage - before.modified_advantage
+        return float(jnp.linalg.norm(followed - exact) / jnp.linalg.norm(exact))
+
+    coarse, fine = relative_error(2e-3), relative_error(1e-3)
+    assert fine < 0.02
+    assert coarse / fine == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_head_start_makes_the_first_steps_of_phi_larger():
+    weights = WeightConfig(learning_rate=0.1, head_start=2.0)
+    loop = build(complete(Config(method="mgl", terms=("harmful",), weights=weights))).algorithm
+    state, phi, sizes = loop.weights_adam.init(jnp.zeros(1)), jnp.zeros(1), []
+    for _ in range(81):  # Adam's step on a constant gradient is its step size
+        (before, (phi, state)) = phi, ascend(phi, state, loop.weights_adam, jnp.ones(1))
+        sizes.append(float(phi[0] - before[0]))
+    np.testing.assert_allclose([sizes[0], sizes[40], sizes[80]], [0.3, 0.2, 0.15], rtol=1e-4)
+    rounds = Config(method="mgl", terms=("harmful",), weights=weights, upper=UpperConfig(sampling="round"))
+    assert complete(rounds).weights.head_start == 0.0
+
+
+def test_advantages_follow_unless_weights_are_bounded_or_somebody_says_so():
+    free = Config(method="mgl", terms=("harmful",))
+    bounded = replace(free, weights=WeightConfig(low=-1.0, high=1.0))
+    assert complete(free).upper.follow_weights is True
+    assert complete(bounded).upper.follow_weights is False
+    assert complete(replace(bounded, upper=UpperConfig(follow_weights=True))).upper.follow_weights is True
+    assert complete(complete(bounded)) == complete(bounded)
+
+
+@pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
+def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(env):
+    """One update with one gradient step, everything normalised: the loop's own gradient of phi, found again by hand."""
+    settings = PPOConfig(
+        update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, gradient_steps=1, batch_size=32,
+        normalise_observations=True, normalise_returns=True,
+    )  # fmt: skip
+    upper = UpperConfig(horizon="gamma-lambda", through_normaliser=True, noise_penalty=0.5)
+    config = complete(
+        Config(env=env, terms=("harmful", "beneficial"), ppo=settings, weights=WeightConfig(hidden=(3, 2)), upper=upper)
+    )
+    loop, key = build(config).algorithm, jax.random.key(3)
+    first, _ = jax.jit(loop.iterate)(loop.init(jnp.uint32(0)), jnp.uint32(0))  # so that the statistics are not trivial
+    _, batch = jax.jit(lambda s: loop.world.run(loop.acting(s), s.env, jax.random.key(5)))(first)
+    before = first._replace(env=None, batch=None, weights_optimiser=loop.weights_adam.init(first.weights))
+    after, _, _ = loop.improve(before, batch, key)
+    (found,) = [part.mu for part in jax.tree.leaves(after.weights_optimiser, is_leaf=_is_adam) if _is_adam(part)]
+
+    lower_draw, upper_draw = jax.random.randint(key, (1, 2, 32), 0, 312)[0]
+    moments = before.scales.observations
+    seen = lambda x: jnp.clip((x - moments.mean) / jnp.sqrt(moments.var + 1e-8), -10, 10)  # noqa: E731
+    obs, next_obs = seen(batch.obs), seen(batch.next_obs)
+
+    def advantages(reward, critic, unit):
+        values = critic(obs)[..., 0], critic(next_obs)[..., 0]
+        advantage = gae(reward / unit, *values, batch.terminated, batch.done, 0.97, 0.9)[0].reshape(-1)
+        return (advantage - advantage.mean()) / advantage.std()
+
+    def modified(weights):
+        reward = batch.reward + jnp.sum(weights(obs, batch.action) * batch.terms, axis=-1)
+        return advantages(reward, before.learner.critics[0], after.scales.returns[0].std)
+
+    flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (obs, batch.action, batch.log_prob))
+
+    def mean_of(policy, draw, advantage):
+        s, a, log_prob = jax.tree.map(lambda x: x[draw], flat)
+        ratio, clip = jnp.exp(policy.log_prob(s, a) - log_prob), config.ppo.clip
+        return jnp.mean(jnp.minimum(ratio * advantage[draw], jnp.clip(ratio, 1 - clip, 1 + clip) * advantage[draw]))
+
+    true = advantages(batch.reward, before.learner.critics[1], after.scales.returns[1].std)
+    v = jax.grad(mean_of)(after.learner.policy, upper_draw, true)
+    gradient = lambda weights: jax.grad(mean_of)(before.learner.policy, lower_draw, modified(weights))  # noqa: E731
+    g = ravel(gradient(before.weights))
+    kept = ravel(v) - 0.5 * (ravel(v) @ g) / (g @ g) * g
+    expected = jax.jit(jax.grad(lambda weights: kept @ ravel(gradient(weights))))(before.weights)
+    assert not np.array_equal(ravel(before.learner.policy), ravel(after.learner.policy))
+    assert_same(found, jax.tree.map(lambda x: -0.1 * x, expected), 1e-5)
+
+
+def _is_adam(part):
+    return hasattr(part, "mu")

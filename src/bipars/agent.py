@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +91,8 @@ class BiPaRS:
         objects = _objects(env, settings["env"], terms, true_reward, potential)
         config = Config.from_dict(settings)
         # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.
-        config = replace(complete(replace(config, total_steps=ENDLESS), objects), total_steps=config.total_steps)
+        whole = complete(dataclasses.replace(config, total_steps=ENDLESS), objects)
+        config = dataclasses.replace(whole, total_steps=config.total_steps)
         program = build(config, objects, share=False)
         own = _own(env, terms, true_reward, potential)
         self._set_up(config, objects, own, program, program.init(config.seed), 0)

@@ -114,5 +114,6 @@ def make_policy(
     sizes = (env.observation_size + extra_inputs, *config.policy_hidden, outputs)
     net = make_mlp(key, sizes, config.activation)
     if isinstance(actions, BoxActions):
+        # With its type given: a weak one would become strong in the first round, and the second be compiled anew.
         return GaussianPolicy(net, jnp.full(outputs, jnp.log(config.initial_std), float))
     return CategoricalPolicy(net)
