@@ -46,6 +46,11 @@ def relu(x: Array) -> Array:
     return np.maximum(x, 0.0) if isinstance(x, np.ndarray) else jax.nn.relu(x)
 
 
+def clip(x: Array, low: float, high: float) -> Array:
+    """Two calls of NumPy's cost a third of its `clip`, on arrays as small as an action."""
+    return np.minimum(np.maximum(x, low), high) if isinstance(x, np.ndarray) else jnp.clip(x, low, high)
+
+
 def one_hot(index: Array, size: int, dtype: Any) -> Array:
     if isinstance(index, np.ndarray):
         return (index[..., None] == np.arange(size)).astype(dtype)

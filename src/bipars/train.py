@@ -163,7 +163,7 @@ class BiLevel:
         """The policy as the environment meets it."""
         policy = self.hyper(state.learner.policy, state.weights)
         moments = state.scales.observations
-        return policy if moments is None else NormalisedPolicy(policy, moments)
+        return policy if moments is None else NormalisedPolicy(policy, moments.scale)
 
     def hyper(self, policy: Policy, weights: WeightFunction) -> Policy:
         """The policy as it learns: explicit mapping shows it the weights."""

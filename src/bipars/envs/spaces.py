@@ -4,7 +4,7 @@ Every function takes any number of leading axes, so one serves a transition, a s
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -126,20 +126,35 @@ def action_space(space: Space[Any]) -> ActionSpace:
             raise UsageError(f"action space is {space}, which is not supported; supported are {SUPPORTED_ACTIONS}")
 
 
-def native_action(space: Space[Any], action: np.ndarray) -> Any:
-    """Actions as the environment takes them."""
+def native_actions(space: Space[Any]) -> Callable[[np.ndarray], Any]:
+    """How actions become what the environment takes. What depends on the space alone is computed here, once."""
     match space:
         case spaces.Box():
-            low, high = space.low.reshape(-1), space.high.reshape(-1)
-            scaled = action if _unit(space) else low + (high - low) * ((action + 1.0) / 2.0)
-            return scaled.reshape(*action.shape[:-1], *space.shape).astype(space.dtype, copy=False)
+            low, high, dtype, shape = space.low.reshape(-1), space.high.reshape(-1), space.dtype, space.shape
+            span, flat = high - low, len(shape) == 1
+
+            def box(action: np.ndarray) -> np.ndarray:
+                shaped = action if flat else action.reshape(*action.shape[:-1], *shape)
+                return shaped.astype(dtype, copy=False)
+
+            return box if _unit(space) else lambda action: box(low + span * ((action + 1.0) / 2.0))
         case spaces.Discrete():
-            return action + space.start
+            return lambda action: action + space.start
         case spaces.MultiDiscrete() | spaces.MultiBinary():
-            digits = np.unravel_index(action, tuple(_sizes(space)))
+            sizes = tuple(_sizes(space))
             start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
-            return (np.stack(digits, axis=-1).reshape(*action.shape, *space.shape) + start).astype(space.dtype)
+
+            def digits(action: np.ndarray) -> np.ndarray:
+                each = np.stack(np.unravel_index(action, sizes), axis=-1)
+                return (each.reshape(*action.shape, *space.shape) + start).astype(space.dtype)
+
+            return digits
     raise AssertionError(space)
+
+
+def native_action(space: Space[Any], action: np.ndarray) -> Any:
+    """Actions as the environment takes them."""
+    return native_actions(space)(action)
 
 
 def policy_action(space: Space[Any], action: Any) -> np.ndarray:

@@ -6,11 +6,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bipars.networks import namespace
+from bipars.networks import clip, namespace
 
 LIMIT = 10.0
 """Normalised observations are clipped to this, either way."""
 EPSILON = 1e-8
+
+
+class Scale(NamedTuple):
+    """What is subtracted and what is divided by."""
+
+    mean: Float[Array, "..."]
+    std: Float[Array, "..."]
+
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        return clip((x - self.mean) / self.std, -LIMIT, LIMIT)
 
 
 class Moments(NamedTuple):
@@ -34,9 +44,12 @@ class Moments(NamedTuple):
         joined = self.var * self.size + var * new + delta**2 * (self.size * new / total)
         return Moments(self.mean + delta * (new / total), joined / total, total)
 
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.mean, namespace(self.var).sqrt(self.var + EPSILON))
+
     def normalise(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        xp = namespace(x)
-        return xp.clip((x - self.mean) / xp.sqrt(self.var + EPSILON), -LIMIT, LIMIT)
+        return self.scale(x)
 
 
 class ReturnScale(NamedTuple):

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
-from bipars.lower.normalise import Moments
+from bipars.lower.normalise import Scale
 from bipars.networks import MLP, make_mlp, module, namespace, one_hot
 from bipars.shaping.weights import WeightFunction
 
@@ -90,19 +90,19 @@ class NormalisedPolicy:
     """A policy that is shown observations in units of their running mean and standard deviation."""
 
     policy: Policy
-    scale: Moments
+    scale: Scale
 
     def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
         return self.policy.draw_noise(key, shape)
 
     def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array:
-        return self.policy.sample(self.scale.normalise(obs), noise)
+        return self.policy.sample(self.scale(obs), noise)
 
     def mode(self, obs: Float[Array, "... obs"]) -> Array:
-        return self.policy.mode(self.scale.normalise(obs))
+        return self.policy.mode(self.scale(obs))
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
-        return self.policy.log_prob(self.scale.normalise(obs), action)
+        return self.policy.log_prob(self.scale(obs), action)
 
 
 def make_policy(

@@ -9,6 +9,7 @@ from bipars.envs import spaces
 from bipars.envs.base import BoxActions
 from bipars.envs.host import HostEnvironment
 from bipars.errors import EnvError, NonFiniteError, TermError
+from bipars.networks import clip
 
 
 class Experience:
@@ -27,6 +28,7 @@ class Experience:
         self.env_reward = np.empty(lead)
         self.terminated, self.truncated = np.empty(lead, bool), np.empty(lead, bool)
         self.infos: list[Mapping[str, Any]] = []
+        self._box, self._to_native = isinstance(env.actions, BoxActions), spaces.native_actions(env.action_space)
 
     def step(self, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
         """Acts in all environments and returns what to act on next."""
@@ -85,8 +87,7 @@ class Experience:
         return self._native(self.action)
 
     def _native(self, action: np.ndarray) -> Any:
-        clipped = np.clip(action, -1.0, 1.0) if isinstance(self.env.actions, BoxActions) else action
-        return spaces.native_action(self.env.action_space, clipped)
+        return self._to_native(clip(action, -1.0, 1.0) if self._box else action)  # type: ignore[arg-type]
 
     def info(self, key: str) -> np.ndarray:
         """One key of `info` at every step of every environment."""
