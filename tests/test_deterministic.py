@@ -11,9 +11,10 @@ import bipars
 from bipars.config import Config, DDPGConfig, WeightConfig
 from bipars.envs.world import Batch
 from bipars.errors import UsageError
-from bipars.lower.ddpg import ExploringPolicy, follow, init_deterministic, smoothed, td_target
+from bipars.lower.ddpg import ExploringPolicy, Units, follow, init_deterministic, smoothed, td_target
 from bipars.lower.replay import Replay, Transitions, bytes_per_transition
 from bipars.methods import METHODS
+from bipars.networks import ravel
 from bipars.program import build, complete
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
@@ -68,13 +69,14 @@ def some_rows():
 @pytest.mark.parametrize(("method", "td3"), [("ddpg-ns", False), ("ddpg-em", True), ("ddpg-mgl", False)])
 def test_the_loops_critics_learn_towards_these_targets(method, td3):
     changes = {"twin_critics": True, "policy_delay": 2, "target_noise": 0.3} if td3 else {}
-    algorithm = build(tiny(method, weight_jitter=0.4, **changes)).algorithm
+    algorithm = build(tiny(method, **changes)).algorithm
     state = algorithm.init_networks(jax.random.key(0), None, None)
-    learner, weights, data = state.learner, state.weights, some_rows()
+    unit, size = jnp.array([0.5, 0.1]), 3.0
+    learner, weights = state.learner._replace(units=Units(jnp.asarray(size), unit)), state.weights
     # Target networks that are not the networks, so that a mistake of one for the other shows.
     shake = lambda tree: jax.tree.map(lambda x: x + 0.3 * jax.random.normal(jax.random.key(x.size), x.shape), tree)  # noqa: E731
     learner = learner._replace(target_policy=shake(learner.target_policy), target_critics=shake(learner.target_critics))
-    learns, em = method != "ddpg-ns", method == "ddpg-em"
+    data, learns, em = some_rows(), method != "ddpg-ns", method == "ddpg-em"
 
     @jax.jit
     def both(noise):
@@ -83,34 +85,102 @@ def test_the_loops_critics_learn_towards_these_targets(method, td3):
             after._replace(target_critics=learner.target_critics, target_policy=learner.target_policy),
             weights, data, noise,
         )  # fmt: skip
-        z, next_z = weights(data.obs, data.action) + noise.shift, weights(data.next_obs, data.action)
-        alive = 1 - data.terminated
+        z, next_z = weights(data.obs, data.action) / unit, weights(data.next_obs, data.action) / unit
+        reward, terms, alive = data.reward / size, data.terms * unit / size, 1 - data.terminated
+        seen = jnp.concatenate([data.next_obs, next_z * unit], -1) if em else data.next_obs
+        smoothing = jnp.clip(0.3 * noise.smoothing, -0.75, 0.75) if td3 else 0.0
+        next_action = jnp.clip(learner.target_policy(seen) + smoothing, -1, 1)
 
-        def next_action(shown):
-            seen = jnp.concatenate([data.next_obs, shown], -1) if em else data.next_obs
-            smoothing = jnp.clip(0.3 * noise.smoothing, -0.75, 0.75) if td3 else 0.0
-            return jnp.clip(learner.target_policy(seen) + smoothing, -1, 1)
+        def outputs(critics, obs, action):
+            return jnp.stack([c.net(jnp.concatenate([obs, action], -1)) for c in critics])
 
-        def loss(critics, targets, reward, shown, *z_pair):
-            z, next_z = z_pair or (None, None)
-            values = jnp.stack([c(data.next_obs, next_action(shown), next_z) for c in targets])
-            assert len(values) == 1 + td3
-            target = reward + 0.99 * alive * values.min(0)
-            return sum(jnp.mean((c(data.obs, data.action, z) - target) ** 2) for c in critics)
+        def error(now, target):
+            return jnp.sum(jnp.mean((now - target) ** 2, axis=1))
 
-        reward, shown = data.reward + (z * data.terms).sum(-1), next_z + noise.shift
-        old, slow = learner.critics, learner.target_critics
-        expected = [loss(old.modified, slow.modified, reward, shown, *((z, shown) if learns else ()))]
-        if learns:
-            expected.append(loss(old.true, slow.true, data.reward, next_z))
+        q = outputs(learner.critics.base, data.obs, data.action)[..., 0]
+        next_q = outputs(learner.target_critics.base, data.next_obs, next_action)[..., 0]
+        assert len(q) == 1 + td3
+        shaped = reward + (z * terms).sum(-1)
+        if not learns:
+            return list(log.values()), list(later.values()), [error(q, shaped + 0.99 * alive * next_q.min(0))]
+        added = outputs(learner.critics.added, data.obs, data.action)
+        next_added = outputs(learner.target_critics.added, data.next_obs, next_action)
+        now = q + added[..., 0] + (z * added[..., 1:]).sum(-1)
+        then = next_q + next_added[..., 0] + (next_z * next_added[..., 1:]).sum(-1)
+        values = jnp.where((then[0] <= then[-1])[:, None], next_added[0, :, 1:], next_added[-1, :, 1:])
+        expected = [
+            error(now, shaped + 0.99 * alive * then.min(0)),
+            error(added[..., 1:], terms + 0.99 * alive[:, None] * values),
+            error(q, reward + 0.99 * alive * next_q.min(0)),
+        ]
         return list(log.values()), list(later.values()), expected
 
     noise = algorithm.draw_noise(jax.random.key(3), (40,))
-    assert np.std(noise.shift) == pytest.approx(0.4 * learns, rel=0.3)
+    assert (noise.shift is not None) == em
     found, later, expected = both(noise)
-    assert len(learner.critics.true) == learns * (1 + td3)
+    assert len(learner.critics.added) == learns * (1 + td3)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert sum(later) < sum(found)
+
+
+def test_the_true_critic_learns_from_true_rewards_alone():
+    """Q is a part of Q~, but what the terms are worth must not leak into it."""
+    algorithm = build(tiny()).algorithm
+    state = algorithm.init_networks(jax.random.key(0), None, None)
+    noise = algorithm.draw_noise(jax.random.key(3), (40,))
+    plain = some_rows()
+    steps = [
+        algorithm.critic_step(state.learner, state.weights, rows, noise)[0].critics
+        for rows in (plain, plain._replace(terms=9 * plain.terms))
+    ]
+    jax.tree.map(np.testing.assert_array_equal, steps[0].base, steps[1].base)
+    assert not np.array_equal(steps[0].added[0].net.layers[0].weight, steps[1].added[0].net.layers[0].weight)
+
+
+def test_units_are_the_sizes_of_what_was_experienced():
+    replay = Replay.empty(10, 2, 1, 2).add(batch_of([3, -3, 3, 3]))
+    units = Units.measured(replay)
+    np.testing.assert_allclose(units.reward, 3.0)
+    np.testing.assert_allclose(units.weights, [0.1, 0.1])
+    small = replay._replace(rows=replay.rows._replace(terms=replay.rows.terms * jnp.array([1e-3, 0.0])))
+    np.testing.assert_allclose(Units.measured(small).weights, [1.0, 1.0])
+    nothing = replay._replace(rows=replay.rows._replace(reward=jnp.zeros(10)))
+    np.testing.assert_allclose(Units.measured(nothing).reward, 1.0)
+    rows = units.of(replay.rows)
+    z = jnp.array([0.2, -0.7])
+    modified = rows.reward + (z / units.weights * rows.terms).sum(-1)
+    np.testing.assert_allclose(modified * 3.0, replay.rows.reward + (z * replay.rows.terms).sum(-1), atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ddpg-mgl", "ddpg-imgl"])
+def test_it_makes_no_difference_in_which_units_a_large_term_is_given(method):
+    """Terms 1024 times as large whose weights start 1024 times as small: the same policy, to the last bit."""
+    large, huge = 16.0, 16.0 * 1024
+    learned = []
+    for size in (large, huge):
+        config = tiny(method)
+        config = replace(config, weights=replace(config.weights, initial=large / size))
+        algorithm = build(complete(config)).algorithm
+        state = algorithm.init(jnp.uint32(0))
+        _, batch = algorithm.world.run(algorithm.acting(state), state.env, jax.random.key(1))
+        batch = batch._replace(reward=batch.obs[..., 0], terms=size * batch.obs[..., :2])
+        state, _, _ = algorithm.improve(state._replace(env=None), batch, jax.random.key(2))
+        learned.append((ravel(state.learner.policy), size * state.weights(batch.obs, None), state.learner.units))
+    assert float(learned[0][2].weights.max()) < 1
+    for one, other in zip(learned[0][:2], learned[1][:2], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_units_are_measured_once_when_the_warm_up_is_over():
+    program = build(tiny(rounds=4, warmup_steps=80))
+    state, units = program.init(0), []
+    for _ in range(4):
+        state, _ = program.iterate(state, 0)
+        units.append(np.asarray(state.learner.units.reward))
+    assert units[0] == 1
+    assert units[1] != 1
+    assert units[1] == units[2] == units[3]
+    np.testing.assert_array_equal(state.weights.range.unit, state.learner.units.weights)
 
 
 def batch_of(values):

@@ -9,7 +9,7 @@ import pytest
 
 from bipars.config import DDPGConfig, WeightConfig
 from bipars.envs.base import BoxActions, Spaces
-from bipars.lower.ddpg import Critic, DeterministicPolicy, init_deterministic
+from bipars.lower.ddpg import Critic, DeterministicPolicy, ModifiedCritic, Units, init_deterministic
 from bipars.networks import ravel
 from bipars.shaping.weights import make_weights
 from bipars.upper.deterministic import (
@@ -32,21 +32,24 @@ CASES = [(1, 1, "state"), (3, 2, "state"), (2, 3, "scalar")]
 class Problem(NamedTuple):
     policy: DeterministicPolicy
     weights: object
-    modified: Critic
+    modified: ModifiedCritic
     true: Critic
     obs: list[jax.Array]
     """States of four minibatches."""
 
+    def uphill(self, policy, obs, weights):
+        """g~ of equation C.4."""
+        return jax.grad(lambda theta: self.modified(obs, theta(obs), weights.hint(obs)).mean())(policy)
+
     def climb(self, policy, obs, weights):
-        """theta -> theta': one plain step up Q~ (equation C.4)."""
-        gradient = jax.grad(lambda theta: self.modified(obs, theta(obs), weights.hint(obs)).mean())(policy)
-        return jax.tree.map(lambda p, g: p + ALPHA * g, policy, gradient)
+        """theta -> theta': one plain step up Q~."""
+        return jax.tree.map(lambda p, g: p + ALPHA * g, policy, self.uphill(policy, obs, weights))
+
+    def step(self, policy, i, weights):
+        return DeterministicStep(policy, Judged(self.obs[i], self.modified), self.uphill(policy, self.obs[i], weights))
 
     def true_return(self, policy):
         return self.true(self.obs[-1], policy(self.obs[-1])).mean()
-
-    def judged(self, i):
-        return Judged(self.obs[i], self.modified)
 
     @property
     def fresh(self):
@@ -67,7 +70,8 @@ def make(action_size, num_terms, form, hints=0):
 
     policy, critics, weights = (shake(x, k) for x, k in zip((policy, critics, weights), keys[2:], strict=True))
     obs = [jax.random.normal(jax.random.key(i + 10), (12, 4)) for i in range(4)]
-    return Problem(policy, weights, critics.modified[0], critics.true[0], obs)
+    units = Units(jnp.ones(()), jnp.linspace(0.4, 1.0, num_terms))
+    return Problem(policy, weights, critics.modified(units)[0], critics.base[0], obs)
 
 
 @pytest.mark.parametrize(("action_size", "num_terms", "form"), CASES)
@@ -78,9 +82,29 @@ def test_mgl_is_the_derivative_through_one_step(action_size, num_terms, form):
     def both(weights):
         expected = jax.grad(lambda w: problem.true_return(problem.climb(problem.policy, problem.obs[0], w)))(weights)
         after = problem.climb(problem.policy, problem.obs[0], weights)
-        step = DeterministicStep(problem.policy, problem.judged(0))
+        step = problem.step(problem.policy, 0, weights)
         found, _ = DeterministicMetaGradient().update((), step, after, weights, problem.fresh)
         return jax.tree.map(lambda x: ALPHA * x, found), expected
+
+    assert_same(*both(problem.weights))
+
+
+@pytest.mark.parametrize(("action_size", "num_terms", "form"), CASES)
+def test_the_penalty_is_the_derivative_of_the_squared_length_of_the_modified_gradient(action_size, num_terms, form):
+    problem, kappa = make(action_size, num_terms, form), 0.7
+
+    @jax.jit
+    def both(weights):
+        after = problem.climb(problem.policy, problem.obs[0], weights)
+        v = ravel(jax.grad(problem.true_return)(after))
+
+        def climbed(weights):
+            g = ravel(problem.uphill(problem.policy, problem.obs[0], weights))
+            return v @ g - kappa / 2 * g @ g
+
+        step = problem.step(problem.policy, 0, weights)
+        found, _ = DeterministicMetaGradient(kappa).update((), step, after, weights, problem.fresh)
+        return found, jax.grad(climbed)(weights)
 
     assert_same(*both(problem.weights))
 
@@ -104,11 +128,11 @@ def test_imgl_is_the_derivative_through_all_steps_with_what_its_form_holds_const
                 policy = jax.tree.map(jnp.add, policy, step)
             return problem.true_return(policy)
 
-        estimator = DeterministicIncremental(ALPHA, form)
+        estimator = DeterministicIncremental(ALPHA, form, 0.0)
         policy, h = problem.policy, estimator.init(problem.policy, weights, None)
         for i in range(3):
             after = problem.climb(policy, problem.obs[i], weights)
-            step = DeterministicStep(policy, problem.judged(i))
+            step = problem.step(policy, i, weights)
             found, h = estimator.update(h, step, after, weights, problem.fresh)
             policy = after
         return found, jax.grad(true_return)(weights)
@@ -137,7 +161,7 @@ def test_hessian_product_from_either_side_is_the_hessian(action_size):
     flat, unravel = jax.flatten_util.ravel_pytree(problem.policy)
     obs, z = problem.obs[0], problem.weights.hint(problem.obs[0])
     hessian = jax.jit(jax.hessian(lambda t: problem.modified(obs, unravel(t)(obs), z).mean()))(flat)
-    step = DeterministicStep(problem.policy, problem.judged(0))
+    step = problem.step(problem.policy, 0, problem.weights)
     for columns in (3, flat.size + 10):
         h = jax.random.normal(jax.random.key(columns), (flat.size, columns))
         assert_same(jax.jit(lambda h: second_order_term(step, problem.weights, h))(h), hessian @ h, 1e-10)
@@ -148,5 +172,6 @@ def test_a_critic_of_relu_units_still_has_a_mixed_derivative():
     config = DDPGConfig(policy_hidden=(5,), value_hidden=(16, 16), activation="relu")
     _, critics = init_deterministic(jax.random.key(0), config, 4, 2, 0, 1)
     s, a, z = jnp.ones(4), jnp.full(2, 0.3), jnp.ones(1)
-    mixed = jax.jacfwd(jax.grad(critics.modified[0], argnums=1), argnums=2)(s, a, z)
+    critic = critics.modified(Units.plain(1))[0]
+    mixed = jax.jacfwd(jax.grad(critic, argnums=1), argnums=2)(s, a, z)
     assert np.abs(ravel(mixed)).min() > 0

@@ -132,6 +132,7 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
     settings = DDPGConfig(
         policy_hidden=(6,), value_hidden=(8, 8), activation="tanh", num_envs=4, update_period=40, gradient_steps=4,
         batch_size=16, warmup_steps=0, policy_delay=2, target_noise=0.2, twin_critics=True, second_order=second_order,
+        noise_penalty=0.6,
     )  # fmt: skip
     config = Config(
         env="cartpole-continuous", method=method, terms=("harmful", "beneficial"),
@@ -156,8 +157,10 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
             drawn = jax.tree.map(lambda x, at=(turn, number): x[at], noise)
             learner, _ = jax.jit(loop.critic_step)(learner, as_weights(phi), replay.at(places[turn, number]), drawn)
         lower_obs, upper_obs = replay.rows.obs[places[turn, 1]], replay.rows.obs[places[turn, 2]]
-        modified, true, theta = learner.critics.modified[0], learner.critics.true[0], ravel(learner.policy)
-        learner, _ = loop.policy_step(learner, as_weights(phi), lower_obs, noise.shift[turn, 2])
+        modified, true = learner.critics.modified(learner.units)[0], learner.critics.base[0]
+        theta = ravel(learner.policy)
+        shift = None if noise.shift is None else noise.shift[turn, 2]
+        learner, _ = loop.policy_step(learner, as_weights(phi), lower_obs, shift)
         theta_after = ravel(learner.policy)
 
         def true_return(theta, phi, q=true, s=upper_obs):
@@ -171,10 +174,10 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
         if method == "ddpg-em":
             slope = jax.grad(true_return, argnums=1)(theta_after, phi)
         elif method == "ddpg-mgl":
-            v = jax.grad(true_return)(theta_after, phi)
+            v = jax.grad(true_return)(theta_after, phi) - 0.6 * uphill(theta, phi)
             slope = jax.grad(lambda phi, v=v, theta=theta, uphill=uphill: v @ uphill(theta, phi))(phi)
         else:
-            v = jax.grad(true_return)(theta_after, phi)
+            v = jax.grad(true_return)(theta_after, phi) - 0.6 * uphill(theta, phi)
 
             def everything(change, h=h, theta=theta, phi=phi, uphill=uphill):
                 return uphill(theta + (h @ change if second_order == "exact" else 0.0), phi + change)

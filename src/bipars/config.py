@@ -143,6 +143,8 @@ class WeightConfig(Settings):
     """Largest weight allowed; none leaves the range free."""
     simplex: bool = False
     """Weights of all terms are positive and sum to one (softmax); initial, low and high then have no meaning."""
+    measured_unit: bool | None = None
+    """ddpg: weights move in units of the weight at which a term is as large as the reward; none: where possible."""
     learning_rate: float | None = None
     """Adam's step size for phi; none takes the preset of the method and term."""
     head_start: float = 0.0
@@ -265,8 +267,10 @@ class DDPGConfig(Settings):
     """TD3: steps of the critics per step of the policy and of the weights."""
     target_noise: float = 0.0
     """TD3: standard deviation of the noise on target actions, cut off at 2.5 times that."""
+    noise_penalty: float = 0.8
+    """kappa: v - kappa g~ in place of v takes weight from terms that only make g~ large; 0 is the paper's formula."""
     weight_jitter: float = 0.5
-    """Standard deviation of the noise on the weights that Q~ is shown, without which it cannot tell their effect."""
+    """ddpg-em: noise on the weights that the policy is shown, in their units, so that it learns to follow them."""
     second_order: Literal["exact", "constant-critic", "none"] = "none"
     """ddpg-imgl: all of the recursion, Q~ taken as constant in phi, or the second-order term dropped."""
 
@@ -278,7 +282,7 @@ class DDPGConfig(Settings):
             "ddpg", self, "num_envs", "update_period", "gradient_steps", "batch_size", "policy_learning_rate",
             "value_learning_rate", "policy_delay",
         )  # fmt: skip
-        for name in ("warmup_steps", "exploration_noise", "target_noise", "weight_jitter"):
+        for name in ("warmup_steps", "exploration_noise", "target_noise", "noise_penalty", "weight_jitter"):
             value = getattr(self, name)
             require(math.isfinite(value) and value >= 0, f"ddpg.{name}", value, "a number of at least 0")
         for name, known in (

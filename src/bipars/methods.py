@@ -169,14 +169,16 @@ METHODS: dict[str, Method] = {
     "ddpg-mgl": Method(
         "deterministic policy, meta-gradient learning",
         continuous_form="state",
-        estimator=lambda config: DeterministicMetaGradient(),
+        estimator=lambda config: DeterministicMetaGradient(config.ddpg.noise_penalty),
         learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
     "ddpg-imgl": Method(
         "deterministic policy, incremental meta-gradient learning",
         continuous_form="state",
-        estimator=lambda config: DeterministicIncremental(config.ddpg.policy_learning_rate, config.ddpg.second_order),
+        estimator=lambda config: DeterministicIncremental(
+            config.ddpg.policy_learning_rate, config.ddpg.second_order, config.ddpg.noise_penalty
+        ),
         learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
@@ -263,6 +265,7 @@ def resolve(config: Config, env: HasSpaces) -> Config:
                 "With one term its weight is always 1: method 'ns'"
             )
         weights = replace(weights, simplex=True, low=None, high=None)
+    weights = replace(weights, measured_unit=_measures_unit(config, method, weights))
     low, high = (
         (-math.inf if weights.low is None else weights.low),
         (math.inf if weights.high is None else weights.high),
@@ -277,6 +280,16 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         # Past its bound a weight no longer moves, so advantages had better not follow it there.
         upper = replace(upper, follow_weights=weights.low is None and weights.high is None)
     return replace(config, weights=weights, potential=potential, upper=upper)
+
+
+def _measures_unit(config: Config, method: Method, weights: WeightConfig) -> bool:
+    possible = method.deterministic and method.estimator is not None and not weights.simplex
+    if weights.measured_unit and not possible:
+        raise UsageError(
+            f"weights.measured_unit: method '{config.method}' measures no unit of its weights; that is for methods "
+            "with deterministic policies, such as 'ddpg-mgl', without weights.simplex"
+        )
+    return possible and weights.measured_unit is not False
 
 
 MOST_UNROLLED = 4 * 2**30

@@ -18,6 +18,7 @@ from bipars.lower.ddpg import (
     DeterministicLearner,
     DeterministicPolicy,
     ExploringPolicy,
+    Units,
     critic_adam,
     follow,
     init_deterministic,
@@ -29,7 +30,7 @@ from bipars.lower.ddpg import (
 from bipars.lower.normalise import Moments
 from bipars.lower.policies import Policy
 from bipars.lower.replay import Replay, Transitions
-from bipars.shaping.weights import WeightFunction, make_weights
+from bipars.shaping.weights import WeightFunction, make_weights, with_unit
 from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
 from bipars.train import BiLevel, Scales, TrainState, ascend
 from bipars.upper.base import h_of_round
@@ -39,10 +40,17 @@ from bipars.upper.deterministic import DeterministicStep, Judged
 class Noise(NamedTuple):
     """Random numbers of one gradient step."""
 
-    shift: Float[Array, "sample term"]
-    """Added to the weights: Q~ cannot tell what they do if it never sees others than z_phi(s)."""
+    shift: Float[Array, "sample term"] | None
+    """Of the weights that explicit mapping shows its policy, before it is scaled."""
     smoothing: Float[Array, "sample action"] | None
     """Of target actions, before it is scaled."""
+
+
+class Targets(NamedTuple):
+    modified: Float[Array, " sample"]
+    terms: Float[Array, "sample term"] | None = None
+    true: Float[Array, " sample"] | None = None
+    """Of true rewards; none, as for the terms, where no upper level asks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +82,7 @@ class DeterministicBiLevel(BiLevel):
         replay = Replay.empty(settings.replay_capacity, world.observation_size, world.actions.size, self.num_terms)
         learner = DeterministicLearner(
             policy, policy_adam(settings).init(policy), critics, critic_adam(settings).init(critics), policy, critics,
-            replay,
+            replay, Units.plain(self.num_terms),
         )  # fmt: skip
         h = () if self.estimator is None else self.estimator.init(policy, weights, None)
         return self.start(key, learner, weights, h, Scales(None, ()))
@@ -94,6 +102,7 @@ class DeterministicBiLevel(BiLevel):
         """Remembers the batch; then, once there is enough to remember, all gradient steps of the round."""
         z = state.weights(batch.obs, batch.action)
         state = state._replace(learner=state.learner._replace(replay=state.learner.replay.add(batch)))
+        state = self.measure_units(state)
 
         def wait() -> tuple[TrainState, dict[str, Array]]:
             _, log = jax.eval_shape(self.learn, state, key)
@@ -104,6 +113,15 @@ class DeterministicBiLevel(BiLevel):
         episodes, unfinished = episode_sums(jnp.where(batch.restarted, 0.0, state.unfinished), batch, z)
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch))
         return state._replace(round=state.round + 1, unfinished=unfinished), None, signals
+
+    def measure_units(self, state: TrainState) -> TrainState:
+        """Once, when the warm-up is over: units that changed later would change what every critic has learned."""
+        now = state.round + 1 == max(1, self.warmup_rounds)
+        found = Units.measured(state.learner.replay)
+        units = jax.tree.map(lambda new, old: jnp.where(now, new, old), found, state.learner.units)
+        # Weights from elsewhere keep the unit that they were learned with.
+        weights = state.weights if self.estimator is None else with_unit(state.weights, units.weights)
+        return state._replace(learner=state.learner._replace(units=units), weights=weights)
 
     def learn(self, state: TrainState, key: PRNGKeyArray) -> tuple[TrainState, dict[str, Array]]:
         """Lines 7-14 and 18-22, as often as the round asks for."""
@@ -123,11 +141,12 @@ class DeterministicBiLevel(BiLevel):
             first, last = jax.tree.map(lambda x: x[:-1], now), jax.tree.map(lambda x: x[-1], now)
             (learner, _), log = jax.lax.scan(critic_step, (learner, weights), first)
             before, gradient, obs = learner.policy, None, replay.rows.obs[first[0][-1]]
-            learner, log["policy_gradient_norm"] = self.policy_step(learner, weights, obs, last[1].shift)  # lines 7-8
+            learner, uphill = self.policy_step(learner, weights, obs, last[1].shift)  # lines 7-8
+            log["policy_gradient_norm"] = optax.tree.norm(uphill)
             if self.estimator is not None:
-                step = DeterministicStep(before, Judged(obs, learner.critics.modified[0]))
+                step = DeterministicStep(before, Judged(obs, learner.critics.modified(learner.units)[0]), uphill)
                 # Another draw, as in `BiLevel`: a sample must not meet itself in the product of two gradients.
-                fresh = Judged(replay.rows.obs[last[0]], learner.critics.true[0])
+                fresh = Judged(replay.rows.obs[last[0]], learner.critics.base[0])
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
@@ -145,25 +164,37 @@ class DeterministicBiLevel(BiLevel):
     def draw_noise(self, key: PRNGKeyArray, lead: tuple[int, ...]) -> Noise:
         """All random numbers of a round at once: drawing them step by step costs more, to run and to compile."""
         shift_key, smoothing_key = jax.random.split(key)
-        shift = jnp.zeros((*lead, self.num_terms))
-        if self.estimator is not None and self.settings.weight_jitter:
-            shift = self.settings.weight_jitter * jax.random.normal(shift_key, shift.shape)
         assert isinstance(self.world.actions, BoxActions)
-        shape = (*lead, self.world.actions.size)
-        return Noise(shift, jax.random.normal(smoothing_key, shape) if self.settings.target_noise else None)
+        action_size = self.world.actions.size
+        return Noise(
+            jax.random.normal(shift_key, (*lead, self.num_terms)) if self.method.hyper_policy else None,
+            jax.random.normal(smoothing_key, (*lead, action_size)) if self.settings.target_noise else None,
+        )
 
     def critic_step(
         self, learner: DeterministicLearner, weights: WeightFunction, rows: Transitions, noise: Noise
     ) -> tuple[DeterministicLearner, dict[str, Array]]:
         """One step of every critic towards its target, and of the target networks towards theirs."""
-        settings = self.settings
-        z, modified_target, true_target = self.targets(learner, weights, rows, noise)
+        settings, units = self.settings, learner.units
+        rows = units.of(rows)
+        z = weights(rows.obs, rows.action)
+        target = self.targets(learner, weights, rows, z / units.weights, noise)
 
         def loss(critics: Critics) -> tuple[Float[Array, ""], dict[str, Array]]:
-            log = {"modified_critic_loss": squared_error(critics.modified, rows, modified_target, z)}
-            if true_target is not None:
-                log["true_critic_loss"] = squared_error(critics.true, rows, true_target)
-            return jnp.stack(list(log.values())).sum(), log
+            base = [critic(rows.obs, rows.action) for critic in critics.base]
+            if target.true is None or target.terms is None:
+                error = squared_error(base, target.modified)
+                return error, {"modified_critic_loss": error}
+            held = critics._replace(base=jax.lax.stop_gradient(critics.base))  # Q learns from true rewards alone
+            modified = [critic(rows.obs, rows.action, z) for critic in held.modified(units)]
+            slopes = [critic.line(rows.obs, rows.action)[1] for critic in critics.modified(units)]
+            log = {
+                "modified_critic_loss": squared_error(modified, target.modified),
+                "term_critic_loss": squared_error(slopes, target.terms),
+                "true_critic_loss": squared_error(base, target.true),
+            }
+            size = 1 + jnp.mean(jnp.sum((z / units.weights) ** 2, axis=-1))
+            return log["modified_critic_loss"] / size + log["term_critic_loss"] + log["true_critic_loss"], log
 
         slope, log = jax.grad(loss, has_aux=True)(learner.critics)
         step, optimiser = critic_adam(settings).update(slope, learner.critic_optimiser, learner.critics)
@@ -176,32 +207,33 @@ class DeterministicBiLevel(BiLevel):
         ), log
 
     def targets(
-        self, learner: DeterministicLearner, weights: WeightFunction, rows: Transitions, noise: Noise
-    ) -> tuple[Float[Array, "sample term"] | None, Float[Array, " sample"], Float[Array, " sample"] | None]:
-        """The weights that Q~ is shown, and what Q~ and Q should say; none where there is no upper level."""
+        self,
+        learner: DeterministicLearner,
+        weights: WeightFunction,
+        rows: Transitions,
+        z: Float[Array, "sample term"],
+        noise: Noise,
+    ) -> Targets:
+        """What Q~, the values of the terms and Q should say, all in their units."""
         settings = self.settings
-        # The same shift at s and s': Q~ at z + shift is then the value under weights that are shifted everywhere.
-        modified_action = self.shown(learner.target_policy, weights, rows.next_obs, noise.shift)
-        true_action = self.shown(learner.target_policy, weights, rows.next_obs)
+        action = self.shown(learner.target_policy, weights, rows.next_obs)
         if noise.smoothing is not None:
-            modified_action = smoothed(modified_action, noise.smoothing, settings.target_noise)
-            true_action = smoothed(true_action, noise.smoothing, settings.target_noise)
-
-        z = weights(rows.obs, rows.action) + noise.shift
-        next_z = self.judged_weights(weights, rows.next_obs, noise.shift)
-        values = [critic(rows.next_obs, modified_action, next_z) for critic in learner.target_critics.modified]
+            action = smoothed(action, noise.smoothing, settings.target_noise)
+        values = [critic(rows.next_obs, action) for critic in learner.target_critics.base]
         reward = rows.reward + jnp.sum(z * rows.terms, axis=-1)
-        modified = td_target(reward, values, rows.terminated, settings.gamma)
         if self.estimator is None:
-            return None, modified, None
-        values = [critic(rows.next_obs, true_action) for critic in learner.target_critics.true]
-        return z, modified, td_target(rows.reward, values, rows.terminated, settings.gamma)
-
-    def judged_weights(
-        self, weights: WeightFunction, obs: Float[Array, "sample obs"], shift: Array
-    ) -> Float[Array, "sample term"] | None:
-        """What Q~ takes besides state and action; nothing where nobody asks for its slope in z."""
-        return None if self.estimator is None else weights.hint(obs) + shift  # type: ignore[attr-defined]
+            return Targets(td_target(reward, values, rows.terminated, settings.gamma))
+        next_z = weights.hint(rows.next_obs)  # type: ignore[attr-defined]
+        modified = learner.target_critics.modified(learner.units)
+        modified_values = jnp.stack([critic(rows.next_obs, action, next_z) for critic in modified])
+        slopes = jnp.stack([critic.line(rows.next_obs, action)[1] for critic in modified])
+        believed = jnp.argmin(modified_values, axis=0)  # of twins the smaller, with its slopes
+        slope = jnp.take_along_axis(slopes, believed[None, :, None], axis=0)[0]
+        return Targets(
+            td_target(reward, list(modified_values), rows.terminated, settings.gamma),
+            td_target(rows.terms, [slope], rows.terminated[:, None], settings.gamma),
+            td_target(rows.reward, values, rows.terminated, settings.gamma),
+        )
 
     def shown(
         self,
@@ -220,16 +252,21 @@ class DeterministicBiLevel(BiLevel):
         learner: DeterministicLearner,
         weights: WeightFunction,
         obs: Float[Array, "sample obs"],
-        shift: Float[Array, "sample term"],
-    ) -> tuple[DeterministicLearner, Float[Array, ""]]:
-        """theta -> theta': one step up Q~ (equation C.4). Only a policy that is shown weights must know of others."""
-        if not self.method.hyper_policy:
-            shift = jnp.zeros_like(shift)
-        z = self.judged_weights(weights, obs, shift)
+        noise: Float[Array, "sample term"] | None,
+    ) -> tuple[DeterministicLearner, DeterministicPolicy]:
+        """theta -> theta': one step up Q~ (equation C.4). Also the gradient that moved theta.
+
+        A policy that is shown weights meets others than z_phi(s), too: else it would not learn what they ask of it.
+        """
+        shift = 0.0 if noise is None else self.settings.weight_jitter * learner.units.weights * noise
 
         def modified_return(policy: DeterministicPolicy) -> Float[Array, ""]:
-            return learner.critics.modified[0](obs, self.shown(policy, weights, obs, shift), z).mean()
+            action = self.shown(policy, weights, obs, shift)
+            if self.estimator is None:
+                return learner.critics.base[0](obs, action).mean()
+            z = weights.hint(obs) + shift  # type: ignore[attr-defined]
+            return learner.critics.modified(learner.units)[0](obs, action, z).mean()
 
         gradient = jax.grad(modified_return)(learner.policy)
         policy, optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam(self.settings), gradient)
-        return learner._replace(policy=policy, policy_optimiser=optimiser), optax.tree.norm(gradient)
+        return learner._replace(policy=policy, policy_optimiser=optimiser), gradient

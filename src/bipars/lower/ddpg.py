@@ -68,33 +68,87 @@ class ExploringPolicy:
         return self.policy.log_prob(obs, action)
 
 
+class Units(NamedTuple):
+    """The sizes (root mean squares) of what was experienced at random, in which critics learn.
+
+    A term a hundred times as large as the reward would else be all that a network of both has eyes for.
+    """
+
+    reward: Float[Array, ""]
+    weights: Float[Array, " term"]
+    """The weight at which each term is as large as the reward, 1 at most."""
+
+    @staticmethod
+    def plain(num_terms: int) -> "Units":
+        return Units(jnp.ones(()), jnp.ones(num_terms))
+
+    @staticmethod
+    def measured(replay: Replay) -> "Units":
+        def size(x: Array) -> Array:
+            squares = jnp.sum(x**2, axis=0) / jnp.minimum(replay.added, replay.capacity)  # zeros where nothing is yet
+            return jnp.where(squares > 0, jnp.sqrt(squares), 1.0)
+
+        reward = size(replay.rows.reward)
+        return Units(reward, jnp.minimum(1.0, reward / size(replay.rows.terms)))
+
+    def of(self, rows: Transitions) -> Transitions:
+        """With rewards and terms in their units; `weights in their units . terms` is in units of the reward."""
+        return rows._replace(reward=rows.reward / self.reward, terms=rows.terms * self.weights / self.reward)
+
+
 @module
 class Critic:
-    """Q(s, a), or Q~(s, a, z) = A(s, a) + sum_k z_k B_k(s, a) where the weights of the terms are an input.
-
-    Rewards are linear in the weights, and so are values of a given policy: adding a number to z_k everywhere adds that
-    number times B_k, the value of term k. A network that took z as one more input could not have ReLU units: piecewise
-    linear, it has no mixed derivative in a and z, and that derivative is what the upper level lives on.
-    """
+    """Q(s, a)."""
 
     net: MLP
 
+    def outputs(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "... output"]:
+        return self.net(jnp.concatenate([obs, action], axis=-1))
+
+    def __call__(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "..."]:
+        return self.outputs(obs, action)[..., 0]
+
+
+@module
+class ModifiedCritic:
+    """Q~(s, a, z) = Q(s, a) + sum_k z_k B_k(s, a) + D(s, a), with z in its units.
+
+    B_k is the value of term k. With the same weights everywhere, Q and B_k would be all: rewards are linear in the
+    weights, and so are the values of a given policy. D is what comes of weights that change along the way.
+
+    A network that took z as one more input could not have ReLU units: piecewise linear, it has no mixed derivative in a
+    and z, and that derivative is what the upper level lives on.
+    """
+
+    true: Critic
+    added: Critic
+    """D, then one output B_k per term."""
+    unit: Float[Array, " term"]
+
+    def line(
+        self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]
+    ) -> tuple[Float[Array, "..."], Float[Array, "... term"]]:
+        """Q~ as a function of z: where it starts, and its slopes."""
+        added = self.added.outputs(obs, action)
+        return self.true(obs, action) + added[..., 0], added[..., 1:]
+
     def __call__(
-        self,
-        obs: Float[Array, "... obs"],
-        action: Float[Array, "... action"],
-        z: Float[Array, "... term"] | None = None,
+        self, obs: Float[Array, "... obs"], action: Float[Array, "... action"], z: Float[Array, "... term"]
     ) -> Float[Array, "..."]:
-        out = self.net(jnp.concatenate([obs, action], axis=-1))
-        return out[..., 0] if z is None else out[..., 0] + jnp.sum(z * out[..., 1:], axis=-1)
+        start, slopes = self.line(obs, action)
+        return start + jnp.sum(z / self.unit * slopes, axis=-1)
 
 
 class Critics(NamedTuple):
     """One network each, or two (twin critics)."""
 
-    modified: tuple[Critic, ...]
-    true: tuple[Critic, ...] = ()
-    """Empty where no upper level asks."""
+    base: tuple[Critic, ...]
+    """Q; where no upper level asks for it, Q~."""
+    added: tuple[Critic, ...] = ()
+    """What the terms add to Q; empty where no upper level asks."""
+
+    def modified(self, units: Units) -> tuple[ModifiedCritic, ...]:
+        return tuple(map(ModifiedCritic, self.base, self.added, [units.weights] * len(self.base)))
 
 
 class DeterministicLearner(NamedTuple):
@@ -107,24 +161,25 @@ class DeterministicLearner(NamedTuple):
     target_policy: DeterministicPolicy
     target_critics: Critics
     replay: Replay
+    units: Units
 
 
 def init_deterministic(
     key: PRNGKeyArray, config: DDPGConfig, observation_size: int, action_size: int, hints: int, z_inputs: int | None
 ) -> tuple[DeterministicPolicy, Critics]:
-    """`hints`: weights that the policy is shown. `z_inputs`: weights that Q~ is shown; none means no true critic."""
+    """`hints`: weights that the policy is shown. `z_inputs`: weights that Q~ is shown; none means no upper level."""
     keys = jax.random.split(key, 5)
     sizes = (observation_size + hints, *config.policy_hidden, action_size)
     policy = DeterministicPolicy(make_mlp(keys[0], sizes, config.activation, output=SMALL))
 
-    def make(key: PRNGKeyArray, z_inputs: int) -> Critic:
-        sizes = (observation_size + action_size, *config.value_hidden, 1 + z_inputs)
+    def make(key: PRNGKeyArray, outputs: int) -> Critic:
+        sizes = (observation_size + action_size, *config.value_hidden, outputs)
         return Critic(make_mlp(key, sizes, config.activation, output=SMALL))
 
     count = 1 + config.twin_critics
-    modified = tuple(make(k, z_inputs or 0) for k in keys[1 : 1 + count])
-    true = () if z_inputs is None else tuple(make(k, 0) for k in keys[3 : 3 + count])
-    return policy, Critics(modified, true)
+    base = tuple(make(k, 1) for k in keys[1 : 1 + count])
+    added = () if z_inputs is None else tuple(make(k, 1 + z_inputs) for k in keys[3 : 3 + count])
+    return policy, Critics(base, added)
 
 
 def policy_adam(config: DDPGConfig) -> optax.GradientTransformation:
@@ -143,25 +198,19 @@ def smoothed(
 
 
 def td_target(
-    reward: Float[Array, " sample"],
-    next_values: list[Float[Array, " sample"]],
-    terminated: Bool[Array, " sample"],
+    reward: Float[Array, "sample ..."],
+    next_values: list[Float[Array, "sample ..."]],
+    terminated: Bool[Array, "sample ..."],
     gamma: float,
-) -> Float[Array, " sample"]:
+) -> Float[Array, "sample ..."]:
     """r + gamma Q(s', mu(s')), of two critics the smaller. Nothing follows a termination."""
     smallest = jnp.min(jnp.stack(next_values), axis=0)
     return jax.lax.stop_gradient(reward + gamma * jnp.where(terminated, 0.0, smallest))
 
 
-def squared_error(
-    critics: tuple[Critic, ...],
-    rows: Transitions,
-    target: Float[Array, " sample"],
-    z: Float[Array, "sample term"] | None = None,
-) -> Float[Array, ""]:
-    """Of all critics of one reward together."""
-    values = jnp.stack([critic(rows.obs, rows.action, z) for critic in critics])
-    return jnp.sum(jnp.mean((values - target) ** 2, axis=-1))
+def squared_error(values: list[Float[Array, "sample ..."]], target: Float[Array, "sample ..."]) -> Float[Array, ""]:
+    """Mean over samples; of all critics of one reward and of all terms together."""
+    return jnp.sum(jnp.mean((jnp.stack(values) - target) ** 2, axis=1))
 
 
 def follow(target: Any, source: Any, rate: float) -> Any:

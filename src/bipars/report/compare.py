@@ -26,6 +26,7 @@ def comparison_method(learner: str, role: Role) -> str:
 def comparison_config(config: Config, method: str) -> Config:
     """All settings as they were, but for the method and what follows from it: a weight that is fixed has no bounds."""
     weights = replace(config.weights, form="auto", initial=1.0, low=None, high=None, simplex=False, learning_rate=None)
+    weights = replace(weights, measured_unit=None)
     return complete(replace(config, method=method, weights=weights, weights_from=None))
 
 

@@ -1,6 +1,6 @@
 """The weight of a term over two of its inputs, as the page's first view of it, for the picture beside the page."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from bipars.config import WeightConfig
 from bipars.lower.normalise import Moments
 from bipars.networks import MLP, Linear
 from bipars.runs.snapshots import Snapshot
-from bipars.shaping.weights import PerActionWeights, StateActionWeights, StateWeights, WeightFunction, make_range
+from bipars.shaping.weights import PerActionWeights, Range, StateActionWeights, StateWeights, WeightFunction, make_range
 
 GRID = 28
 AVERAGED = 48
@@ -30,6 +30,8 @@ def weight_function(config: WeightConfig, snapshot: Snapshot, discrete: bool) ->
         return None
     net = MLP(tuple(Linear(w, b) for w, b in snapshot.layers), "tanh")  # type: ignore[arg-type]
     span = make_range(config, snapshot.visited_weights.shape[-1])
+    if isinstance(span, Range):
+        span = replace(span, unit=snapshot.unit)  # type: ignore[arg-type]
     observations = snapshot.visited.obs.shape[-1]
     match config.form:
         case "state":

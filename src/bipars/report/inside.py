@@ -83,6 +83,7 @@ def _snapshot(snapshot: Snapshot, step: int, rows: int) -> dict[str, Any]:
         "step": step,
         "layers": [{"weight": _matrix(weight), "bias": _matrix(bias)} for weight, bias in snapshot.layers if rows],
         "scalar": None if snapshot.scalar is None else snapshot.scalar.tolist(),
+        "unit": None if snapshot.unit is None else snapshot.unit.tolist(),
         "moments": None if moments is None else {name: _matrix(moments[name]) for name in ("mean", "var")},
         "visited": _matrix(states[:: -(-len(states) // rows)] if rows else states[:0]),
         "ranking": [explained(states, z[:, k]) for k in range(z.shape[-1])] if rows else [],

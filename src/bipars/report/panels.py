@@ -22,7 +22,7 @@ Role = Literal["plain", "naive", "learner", "other"]
 
 COMPARISON = "comparison"
 """Directory, beside the seeds of a cell, for the runs that `bipars report --compare` makes."""
-UPPER_OF_DDPG = ("ddpg.weight_jitter", "ddpg.second_order")
+UPPER_OF_DDPG = ("ddpg.noise_penalty", "ddpg.weight_jitter", "ddpg.second_order")
 """Settings of the upper level that stand among DDPG's; without learned weights they do nothing."""
 
 

@@ -70,6 +70,11 @@ class Snapshot:
         return self.arrays.get(".weights.value")
 
     @property
+    def unit(self) -> np.ndarray | None:
+        """In which the weights of deterministic methods move."""
+        return self.arrays.get(".weights.range.unit")
+
+    @property
     def layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Weight and bias of each layer of the weight network; none where there is but one weight per term."""
         found = self._below(".weights.net.layers")

@@ -4,7 +4,8 @@ All return one weight per term on the last axis. `hint(obs)` is what explicit ma
 before an action is chosen.
 """
 
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -30,14 +31,22 @@ class Range:
     initial: float = static()
     low: float | None = static()
     high: float | None = static()
+    unit: Float[Array, " term"] | None = None
+    """The weight at which a term is as large as the reward: smaller weights move by steps of the same size, larger ones
+    by steps of the same proportion. None: all by steps of the same size."""
 
     def __call__(self, output: Float[Array, "..."]) -> Float[Array, "..."]:
-        raw = output + self.initial
+        raw = output + self.initial if self.unit is None else self._in_units(output)
         if self.low is None and self.high is None:
             return raw
         clipped = namespace(raw).clip(raw, self.low, self.high)
         # Straight through: weights start on the bound, where the derivative of a hard clip would be zero.
         return clipped if isinstance(raw, np.ndarray) else raw + jax.lax.stop_gradient(clipped - raw)
+
+    def _in_units(self, output: Float[Array, "..."]) -> Float[Array, "..."]:
+        xp = namespace(output)
+        unit: Any = self.unit if xp is np else jax.lax.stop_gradient(self.unit)  # measured, not learned
+        return unit * xp.sinh(output + xp.arcsinh(self.initial / unit))
 
 
 @module
@@ -54,7 +63,17 @@ class Simplex:
 
 
 def make_range(config: WeightConfig, num_terms: int) -> Range | Simplex:
-    return Simplex(num_terms) if config.simplex else Range(config.initial, config.low, config.high)
+    if config.simplex:
+        return Simplex(num_terms)
+    return Range(config.initial, config.low, config.high, jnp.ones(num_terms) if config.measured_unit else None)
+
+
+def with_unit(weights: WeightFunction, unit: Float[Array, " term"]) -> WeightFunction:
+    """The weight function with the unit that was measured, if it asks for one."""
+    span = weights.range  # type: ignore[attr-defined]
+    if isinstance(span, Simplex) or span.unit is None:
+        return weights
+    return replace(weights, range=replace(span, unit=unit))  # type: ignore[type-var]
 
 
 @module

@@ -4,6 +4,7 @@ By the deterministic policy gradient theorem the true return climbs with `mean_i
 policy itself climbs `mean_i Q~(s_i, mu_theta(s_i), z_phi(s_i))`: theta' depends on phi through the last argument.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bipars.lower.ddpg import Critic, DeterministicPolicy
+from bipars.lower.ddpg import DeterministicPolicy
 from bipars.lower.policies import HyperPolicy
 from bipars.networks import count_parameters, ravel
 from bipars.shaping.weights import WeightFunction
@@ -24,7 +25,8 @@ class Judged(NamedTuple):
     """States, and the critic that judges actions in them."""
 
     obs: Float[Array, "sample obs"]
-    critic: Critic
+    critic: Callable[..., Float[Array, " sample"]]
+    """Q of states and actions, or Q~ of states, actions and weights."""
 
 
 class DeterministicStep(NamedTuple):
@@ -32,11 +34,22 @@ class DeterministicStep(NamedTuple):
 
     policy: DeterministicPolicy
     samples: Judged
+    gradient: DeterministicPolicy
+    """g~, what it climbed."""
 
 
 def true_gradient(policy: DeterministicPolicy, samples: Judged) -> DeterministicPolicy:
     """v: the gradient of the true return at theta'."""
     return jax.grad(lambda theta: samples.critic(samples.obs, theta(samples.obs)).mean())(policy)
+
+
+def penalise_size(v: DeterministicPolicy, step: DeterministicStep, penalty: float) -> DeterministicPolicy:
+    """v - kappa g~: phi then climbs <v, g~> - kappa/2 |g~|^2, hence towards g~ = v / kappa.
+
+    Both are in units of the true reward, so kappa needs no other scale. A term whose gradients are large and have
+    nothing to do with v, at random or because the policy is at rest where the term wants it, loses its weight.
+    """
+    return jax.tree.map(lambda a, b: a - penalty * b, v, step.gradient)
 
 
 def slope_along(
@@ -74,6 +87,7 @@ class DeterministicMetaGradient(Memoryless):
     The n x m matrix is never built: `w_i = (d mu(s_i)/d theta) v` for all samples is one Jacobian-vector product.
     """
 
+    noise_penalty: float = 0.0
     needs_credit: bool = False
 
     def update(
@@ -84,7 +98,7 @@ class DeterministicMetaGradient(Memoryless):
         weights: WeightFunction,
         samples: Judged,
     ) -> tuple[WeightFunction, Any]:
-        v = true_gradient(policy, samples)
+        v = penalise_size(true_gradient(policy, samples), step, self.noise_penalty)
         action, w = jax.jvp(lambda theta: theta(step.samples.obs), (step.policy,), (v,))
         return jax.grad(slope_along)(weights, step.samples, action, w), h
 
@@ -143,6 +157,7 @@ class DeterministicIncremental:
 
     learning_rate: float
     form: Form
+    noise_penalty: float = 0.0
     needs_credit: bool = False
 
     @property
@@ -175,4 +190,5 @@ class DeterministicIncremental:
         samples: Judged,
     ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
         h = self.follow(h, step, weights)
-        return unravel_like(weights, ravel(true_gradient(policy, samples)) @ h), h
+        v = penalise_size(true_gradient(policy, samples), step, self.noise_penalty)
+        return unravel_like(weights, ravel(v) @ h), h

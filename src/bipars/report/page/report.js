@@ -136,7 +136,8 @@
       });
       z = agent.form === "per-action" ? values[action * panel().terms.length + term] : values[term];
     }
-    z += initial;
+    const unit = snapshot.unit && snapshot.unit[term];
+    z = unit ? unit * Math.sinh(z + Math.asinh(initial / unit)) : z + initial;
     if (low !== null) z = Math.max(low, z);
     if (high !== null) z = Math.min(high, z);
     return z;
