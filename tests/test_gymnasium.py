@@ -322,7 +322,19 @@ def test_rarely_evaluated_runs_finish_and_are_plotted(tmp_path):
     assert run.result["evaluations_averaged"] == 2
     assert "cell" in table(summarise_runs([run], tmp_path))
     plot_curves({"mgl": [run]}, "title", tmp_path / "curves.png")
-    assert (tmp_path / "curves.png").stat().st_size > 1000
+    wide = _shape(tmp_path / "curves.png")
+
+    still = RunDirectory.create(tmp_path / "still" / "seed-0000", config)
+    still.metrics_file.write_bytes(run.metrics_file.read_bytes().replace(b"weight/noise", b"was/noise"))
+    plot_curves({"ns": [still]}, "title", tmp_path / "still.png")  # no weight moved, no view of weights
+    assert wide[1] - _shape(tmp_path / "still.png")[1] == 5 * 130
+
+
+def _shape(picture):
+    from matplotlib import pyplot as plt
+
+    height, width, _ = plt.imread(picture).shape
+    return height, width
 
 
 def test_a_stored_configuration_does_not_follow_todays_presets(tmp_path):

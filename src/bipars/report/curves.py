@@ -27,33 +27,43 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     metrics = {name: [run.metrics for run in runs] for name, runs in cells.items()}
     poles = all(find_compiled(run.config.env) for runs in cells.values() for run in runs)
     effort = any(row["evaluation_action_size"] for runs in metrics.values() for row in runs[0]) and not poles
-    figure, axes = plt.subplots(1, 2 + effort, figsize=(11 + 5 * effort, 4.5), layout="constrained")
+    moved = {name: _moved_weights(runs[0]) for name, runs in metrics.items()}
+    views = ["performance", *["weight of the term"] * any(moved.values()), *["effort"] * effort]
+    figure, drawn = plt.subplots(1, len(views), figsize=(1 + 5 * len(views), 4.5), layout="constrained", squeeze=False)
+    axes = dict(zip(views, drawn[0], strict=True))
     for i, (name, runs) in enumerate(metrics.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
-        _lines(axes[0], runs, "evaluation_length" if poles else "evaluation_return", style, name)
-        terms = [key for key in runs[0][0] if key.startswith("weight/")]
-        moved = len({row[key] for key in terms for row in runs[0]}) > 1
-        for k, key in enumerate(terms if moved else ()):
+        _lines(axes["performance"], runs, "evaluation_length" if poles else "evaluation_return", style, name)
+        terms = moved[name]
+        for k, key in enumerate(terms):
             line = style if len(terms) == 1 else style | {"linestyle": STYLES[k % len(STYLES)]}
-            _lines(axes[1], runs, key, line, name if len(terms) == 1 else f"{name}: {short_name(key[7:])}")
+            label = name if len(terms) == 1 else f"{name}: {short_name(key[7:])}"
+            _lines(axes["weight of the term"], runs, key, line, label)
         if effort:
-            _lines(axes[2], runs, "evaluation_action_size", style, name)
-    performance = "steps per episode (greedy)" if poles else "true return (greedy)"
+            _lines(axes["effort"], runs, "evaluation_action_size", style, name)
+    says = {
+        "performance": "steps per episode (greedy)" if poles else "true return (greedy)",
+        "weight of the term": "mean z over visited states",
+        "effort": "mean |a| (greedy)",
+    }
     figure.suptitle(title)
-    axes[0].set(title="performance", xlabel="environment steps", ylabel=performance)
-    if poles:
-        axes[0].set_ylim(0, None)
-    axes[1].set(title="weight of the term", xlabel="environment steps", ylabel="mean z over visited states")
-    axes[1].axhline(0.0, color="grey", linewidth=0.8)
-    if effort:
-        axes[2].set(title="effort", xlabel="environment steps", ylabel="mean |a| (greedy)")
-    for axis in axes:
+    for view, axis in axes.items():
+        axis.set(title=view, xlabel="environment steps", ylabel=says[view])
         axis.grid(alpha=0.25)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
-        if axis.get_legend_handles_labels()[0]:
-            axis.legend(frameon=False, fontsize=8)
+        axis.legend(frameon=False, fontsize=8)
+    if poles:
+        axes["performance"].set_ylim(0, None)
+    if any(moved.values()):
+        axes["weight of the term"].axhline(0.0, color="grey", linewidth=0.8)
     figure.savefig(path, dpi=130)
     plt.close(figure)
+
+
+def _moved_weights(rows: list[dict[str, Any]]) -> list[str]:
+    """The weights of all terms, if the method moved one of them."""
+    keys = [key for key in rows[0] if key.startswith("weight/")]
+    return keys if len({row[key] for key in keys for row in rows}) > 1 else []
 
 
 def _lines(axes: Any, metrics: Sequence[list[dict[str, Any]]], key: str, style: dict[str, str], label: str) -> None:
