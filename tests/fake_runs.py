@@ -17,7 +17,7 @@ from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
 from bipars.runs.snapshots import Content, save_snapshot
-from bipars.shaping.weights import make_weights
+from bipars.shaping.weights import make_weights, with_unit
 from bipars.signals import Visited
 
 ROUNDS = 12
@@ -63,16 +63,17 @@ def _row(round, end, terms, weight, states, share):
     return json.loads(json.dumps(row))
 
 
-def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normalise=False):
+def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normalise=False, unit=None):
     """Ten snapshots of a random weight function, random states, and an episode."""
     rng = np.random.default_rng(run.config.seed)
     discrete = form != "state-action"
     spaces = Spaces(4, DiscreteActions(actions) if discrete else BoxActions(1))
     moments = Moments(np.full(4, 0.5, np.float32), np.full(4, 4.0, np.float32), np.float32(9)) if normalise else None
     for i in range(1, 11):
-        config = WeightConfig(form=form, learning_rate=1e-3)
+        config = WeightConfig(form=form, learning_rate=1e-3, measured_unit=unit is not None)
         weights = make_weights(jax.random.key(100 * run.config.seed + i), config, spaces, terms)
         weights = jax.tree.map(lambda x, i=i: x * (1 + 20 * i), weights)
+        weights = weights if unit is None else with_unit(weights, np.full(terms, unit, np.float32))
         obs = rng.normal(size=(300, 4)).astype(np.float32)
         action = rng.integers(actions, size=300) if discrete else rng.uniform(-1, 1, (300, 1)).astype(np.float32)
         f = rng.normal(size=(300, terms)).astype(np.float32)

@@ -274,6 +274,18 @@ def test_an_agent_in_an_environment_stepped_from_python():
     np.testing.assert_array_equal(replay.rows.next_obs[:36], replay.rows.obs[4:40])
 
 
+def test_weights_leave_with_their_unit(tmp_path):
+    large = bipars.RewardTerm("large", lambda obs, action, next_obs, info: 50.0 * obs[0])
+    agent = bipars.BiPaRS("Pendulum-v1", terms=[large], method="ddpg-mgl", ddpg=TINY, evaluation_episodes=1).learn(80)
+    unit = agent._state.weights.range.unit
+    assert 0 < unit[0] < 0.5
+    z = agent.weight_function()
+    again = bipars.LearnedWeightFunction.load(z.save(tmp_path / "weights.safetensors"))
+    obs, action = np.array([[1.0, 0.0, 2.0], [0.2, 0.9, -1.0]], np.float32), np.zeros((2, 1), np.float32)
+    np.testing.assert_array_equal(again(obs, action), z(obs, action))
+    np.testing.assert_allclose(z(obs, action), agent._state.weights.hint(obs), rtol=1e-4)
+
+
 def test_saved_agents_go_on_with_what_they_remember(tmp_path):
     agent = bipars.BiPaRS("cartpole-continuous", ["harmful"], "ddpg-em", ddpg=TINY, evaluation_episodes=1).learn(80)
     again = bipars.BiPaRS.load(agent.save(tmp_path / "agent"))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,7 @@ from bipars.networks import to_numpy
 from bipars.program import complete
 from bipars.shaping.builtin import make_term
 from bipars.shaping.terms import RewardTerm, Transition, check_names, check_terms
-from bipars.shaping.weights import make_weights
+from bipars.shaping.weights import Range, make_weights
 
 RIGHT, LEFT = [0.0, 0.0, 0.1, 0.0], [0.0, 0.0, -0.1, 0.0]
 
@@ -66,6 +68,33 @@ def test_weight_functions_start_near_one_everywhere(form, continuous, hints):
     np.testing.assert_allclose(z, 1.0, atol=0.02)
     if hints:
         assert weights.hint(obs).shape == (500, hints)
+
+
+@pytest.mark.parametrize(("initial", "unit"), [(1.0, 0.02), (-3.0, 1.0), (0.0, 0.5), (0.1, 1.0)])
+def test_weights_move_in_proportion_to_their_size_between_their_unit_and_where_they_started(initial, unit):
+    span = Range(initial, None, None, jnp.full(1, unit))
+    assert span(jnp.zeros(1))[0] == pytest.approx(initial)
+    x = jnp.linspace(-12, 12, 4001)[:, None]
+    z, slope = np.asarray(span(x))[:, 0], np.asarray(jax.vmap(jax.grad(lambda x: span(x)[0]))(x))[:, 0]
+    top = max(abs(initial), unit)
+    np.testing.assert_allclose(slope, np.sqrt(unit**2 + np.minimum(np.abs(z), top) ** 2), rtol=1e-3)
+    np.testing.assert_allclose(np.diff(z) / np.diff(np.asarray(x)[:, 0]), slope[1:], rtol=0.02, atol=1e-3)
+    numpy = replace(span, unit=np.full(1, unit, np.float32))(np.asarray(x))
+    np.testing.assert_allclose(numpy[:, 0], z, rtol=1e-4, atol=1e-5)
+    # What was measured is not learned.
+    assert not np.any(jax.grad(lambda s: s(jnp.ones(1))[0])(span).unit)
+
+
+def test_only_deterministic_methods_measure_the_unit_of_their_weights():
+    config = Config(method="mgl", terms=("harmful",), weights=WeightConfig(measured_unit=True))
+    with pytest.raises(UsageError, match=r"weights.measured_unit: method 'mgl' measures no unit.*'ddpg-mgl'"):
+        complete(config)
+    assert complete(replace(config, weights=WeightConfig())).weights.measured_unit is False
+    det = Config(env="cartpole-continuous", method="ddpg-mgl", terms=("harmful",))
+    assert complete(det).weights.measured_unit is True
+    assert complete(complete(det)) == complete(det)
+    assert complete(replace(det, weights=WeightConfig(measured_unit=False))).weights.measured_unit is False
+    assert complete(replace(det, method="ddpg-ns")).weights.measured_unit is False
 
 
 def test_per_action_weights_pick_the_chosen_action():

@@ -33,7 +33,7 @@ class Range:
     high: float | None = static()
     unit: Float[Array, " term"] | None = None
     """The weight at which a term is as large as the reward: smaller weights move by steps of the same size, larger ones
-    by steps of the same proportion. None: all by steps of the same size."""
+    by steps of the same proportion, up to where they started. None: all by steps of the same size."""
 
     def __call__(self, output: Float[Array, "..."]) -> Float[Array, "..."]:
         raw = output + self.initial if self.unit is None else self._in_units(output)
@@ -46,7 +46,10 @@ class Range:
     def _in_units(self, output: Float[Array, "..."]) -> Float[Array, "..."]:
         xp = namespace(output)
         unit: Any = self.unit if xp is np else jax.lax.stop_gradient(self.unit)  # measured, not learned
-        return unit * xp.sinh(output + xp.arcsinh(self.initial / unit))
+        top = xp.maximum(abs(self.initial), unit)
+        x, end = output + xp.arcsinh(self.initial / unit), xp.arcsinh(top / unit)
+        inside = xp.clip(x, -end, end)
+        return unit * xp.sinh(inside) + xp.sqrt(unit**2 + top**2) * (x - inside)  # on with the slope at the end
 
 
 @module

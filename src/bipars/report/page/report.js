@@ -108,6 +108,12 @@
     return packed.array;
   }
 
+  function inUnits(output, initial, unit) {
+    const top = Math.max(Math.abs(initial), unit), x = output + Math.asinh(initial / unit), end = Math.asinh(top / unit);
+    const inside = Math.max(-end, Math.min(end, x));
+    return unit * Math.sinh(inside) + Math.hypot(unit, top) * (x - inside);
+  }
+
   function weight(agent, snapshot, input, action, term) {
     const { initial, low, high } = agent.range;
     let z;
@@ -137,7 +143,7 @@
       z = agent.form === "per-action" ? values[action * panel().terms.length + term] : values[term];
     }
     const unit = snapshot.unit && snapshot.unit[term];
-    z = unit ? unit * Math.sinh(z + Math.asinh(initial / unit)) : z + initial;
+    z = unit ? inUnits(z, initial, unit) : z + initial;
     if (low !== null) z = Math.max(low, z);
     if (high !== null) z = Math.min(high, z);
     return z;
