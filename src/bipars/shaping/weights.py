@@ -47,9 +47,12 @@ class Range:
         xp = namespace(output)
         unit: Any = self.unit if xp is np else jax.lax.stop_gradient(self.unit)  # measured, not learned
         top = xp.maximum(abs(self.initial), unit)
-        x, end = output + xp.arcsinh(self.initial / unit), xp.arcsinh(top / unit)
-        inside = xp.clip(x, -end, end)
-        return unit * xp.sinh(inside) + xp.sqrt(unit**2 + top**2) * (x - inside)  # on with the slope at the end
+        end = 1 + xp.log(top / unit)
+        x = output + xp.where(abs(self.initial) > unit, np.sign(self.initial) * end, self.initial / unit)
+        size = xp.abs(x)
+        in_proportion = unit * xp.exp(xp.where(size < end, size, end) - 1)
+        beyond = xp.sign(x) * xp.where(size < end, in_proportion, top * (1 + size - end))
+        return xp.where(size < 1, unit * x, beyond)
 
 
 @module

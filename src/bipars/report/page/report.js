@@ -109,9 +109,10 @@
   }
 
   function inUnits(output, initial, unit) {
-    const top = Math.max(Math.abs(initial), unit), x = output + Math.asinh(initial / unit), end = Math.asinh(top / unit);
-    const inside = Math.max(-end, Math.min(end, x));
-    return unit * Math.sinh(inside) + Math.hypot(unit, top) * (x - inside);
+    const top = Math.max(Math.abs(initial), unit), end = 1 + Math.log(top / unit);
+    const x = output + (Math.abs(initial) > unit ? Math.sign(initial) * end : initial / unit), size = Math.abs(x);
+    if (size < 1) return unit * x;
+    return Math.sign(x) * (size < end ? unit * Math.exp(size - 1) : top * (1 + size - end));
   }
 
   function weight(agent, snapshot, input, action, term) {
