@@ -63,14 +63,14 @@ def _row(round, end, terms, weight, states, share):
     return json.loads(json.dumps(row))
 
 
-def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normalise=False, unit=None):
+def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normalise=False, unit=None, simplex=False):
     """Ten snapshots of a random weight function, random states, and an episode."""
     rng = np.random.default_rng(run.config.seed)
     discrete = form != "state-action"
     spaces = Spaces(4, DiscreteActions(actions) if discrete else BoxActions(1))
     moments = Moments(np.full(4, 0.5, np.float32), np.full(4, 4.0, np.float32), np.float32(9)) if normalise else None
     for i in range(1, 11):
-        config = WeightConfig(form=form, learning_rate=1e-3, measured_unit=unit is not None)
+        config = WeightConfig(form=form, learning_rate=1e-3, measured_unit=unit is not None, simplex=simplex)
         weights = make_weights(jax.random.key(100 * run.config.seed + i), config, spaces, terms)
         weights = jax.tree.map(lambda x, i=i: x * (1 + 20 * i), weights)
         weights = weights if unit is None else with_unit(weights, np.full(terms, unit, np.float32))

@@ -38,10 +38,10 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory):
-    """Two tasks: one whose names are an attack; one with continuous actions, normalised, its weights in their unit."""
+    """One whose names are an attack, with weights of sum one; one with continuous actions, normalised, in its unit."""
     root = tmp_path_factory.mktemp("runs") / "<b>runs&"
     base = Config(env="cartpole", total_steps=ROUNDS * 20_000)
-    form = replace(base, weights=WeightConfig(form="per-action", learning_rate=1e-3))
+    form = replace(base, weights=WeightConfig(form="per-action", learning_rate=1e-3, simplex=True))
     fake_cell(root / "a" / "<i>mgl", "mgl", [0.0, -0.1, 0.0], weight=-2.0, terms=(NASTY, "=1+1"), config=form)
     fake_cell(root / "a" / "ns", "ns", [-1.0, -0.9, -1.0], weight=1.0, terms=(NASTY, "=1+1"))
     fake_cell(root / "a" / "ppo", "ppo", [-0.5, -0.4, -0.5], terms=())
@@ -50,7 +50,7 @@ def page_file(tmp_path_factory):
     )
     fake_cell(root / "b" / "mgl", "mgl", [0.0, -0.1, 0.0], weight=2.0, config=other)
     for run in find_runs(root / "a" / "<i>mgl"):
-        fake_snapshots(run, terms=2)
+        fake_snapshots(run, terms=2, simplex=True)
     for run in find_runs(root / "b"):
         fake_snapshots(run, form="state-action", normalise=True, unit=0.3)
     return write_report(collect(root))

@@ -267,8 +267,8 @@ class DDPGConfig(Settings):
     """TD3: steps of the critics per step of the policy and of the weights."""
     target_noise: float = 0.0
     """TD3: standard deviation of the noise on target actions, cut off at 2.5 times that."""
-    noise_penalty: float = 0.8
-    """kappa: v - kappa g~ in place of v takes weight from terms that only make g~ large; 0 is the paper's formula."""
+    noise_penalty: float = 4.0
+    """kappa: weights tend to what a term's gradient explains of the true one, over kappa; 0: the paper's formula."""
     weight_jitter: float = 0.5
     """ddpg-em: noise on the weights that the policy is shown, in their units, so that it learns to follow them."""
     second_order: Literal["exact", "constant-critic", "none"] = "none"

@@ -255,14 +255,15 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         weights = replace(weights, low=None, high=None)  # the weight is the method's own, and bounds would move it
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
     if method.simplex or weights.simplex:
+        learners = "'ddpg-em' or 'ddpg-mgl'" if method.deterministic else "'simplex' or 'mgl'"
         if method.estimator is None:
             raise UsageError(
-                f"weights.simplex is for methods that learn weights; '{config.method}' does not. Use 'simplex' or 'mgl'"
+                f"weights.simplex is for methods that learn weights; '{config.method}' does not. Use {learners}"
             )
         if len(config.terms) < 2:
             raise UsageError(
                 f"weights that sum to one need two terms or more; terms are {list(config.terms)}. "
-                "With one term its weight is always 1: method 'ns'"
+                f"With one term its weight is always 1: method '{'ddpg-ns' if method.deterministic else 'ns'}'"
             )
         weights = replace(weights, simplex=True, low=None, high=None)
     weights = replace(weights, measured_unit=_measures_unit(config, method, weights))

@@ -141,10 +141,10 @@ class DeterministicBiLevel(BiLevel):
             first, last = jax.tree.map(lambda x: x[:-1], now), jax.tree.map(lambda x: x[-1], now)
             (learner, _), log = jax.lax.scan(critic_step, (learner, weights), first)
             before, gradient, obs = learner.policy, None, replay.rows.obs[first[0][-1]]
-            learner, uphill = self.policy_step(learner, weights, obs, last[1].shift)  # lines 7-8
+            learner, uphill, surplus = self.policy_step(learner, weights, obs, last[1].shift)  # lines 7-8
             log["policy_gradient_norm"] = optax.tree.norm(uphill)
-            if self.estimator is not None:
-                step = DeterministicStep(before, Judged(obs, learner.critics.modified(learner.units)[0]), uphill)
+            if self.estimator is not None and surplus is not None:
+                step = DeterministicStep(before, Judged(obs, learner.critics.modified(learner.units)[0]), surplus)
                 # Another draw, as in `BiLevel`: a sample must not meet itself in the product of two gradients.
                 fresh = Judged(replay.rows.obs[last[0]], learner.critics.base[0])
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
@@ -187,7 +187,7 @@ class DeterministicBiLevel(BiLevel):
                 return error, {"modified_critic_loss": error}
             held = critics._replace(base=jax.lax.stop_gradient(critics.base))  # Q learns from true rewards alone
             modified = [critic(rows.obs, rows.action, z) for critic in held.modified(units)]
-            slopes = [critic.line(rows.obs, rows.action)[1] for critic in critics.modified(units)]
+            slopes = [critic.slopes(rows.obs, rows.action) for critic in critics.modified(units)]
             log = {
                 "modified_critic_loss": squared_error(modified, target.modified),
                 "term_critic_loss": squared_error(slopes, target.terms),
@@ -226,7 +226,7 @@ class DeterministicBiLevel(BiLevel):
         next_z = weights.hint(rows.next_obs)  # type: ignore[attr-defined]
         modified = learner.target_critics.modified(learner.units)
         modified_values = jnp.stack([critic(rows.next_obs, action, next_z) for critic in modified])
-        slopes = jnp.stack([critic.line(rows.next_obs, action)[1] for critic in modified])
+        slopes = jnp.stack([critic.slopes(rows.next_obs, action) for critic in modified])
         believed = jnp.argmin(modified_values, axis=0)  # of twins the smaller, with its slopes
         slope = jnp.take_along_axis(slopes, believed[None, :, None], axis=0)[0]
         return Targets(
@@ -253,20 +253,24 @@ class DeterministicBiLevel(BiLevel):
         weights: WeightFunction,
         obs: Float[Array, "sample obs"],
         noise: Float[Array, "sample term"] | None,
-    ) -> tuple[DeterministicLearner, DeterministicPolicy]:
-        """theta -> theta': one step up Q~ (equation C.4). Also the gradient that moved theta.
+    ) -> tuple[DeterministicLearner, DeterministicPolicy, DeterministicPolicy | None]:
+        """theta -> theta': one step up Q~ (equation C.4). Also the gradient that moved theta, and the terms' part.
 
         A policy that is shown weights meets others than z_phi(s), too: else it would not learn what they ask of it.
         """
         shift = 0.0 if noise is None else self.settings.weight_jitter * learner.units.weights * noise
+        surplus = None
 
-        def modified_return(policy: DeterministicPolicy) -> Float[Array, ""]:
-            action = self.shown(policy, weights, obs, shift)
-            if self.estimator is None:
-                return learner.critics.base[0](obs, action).mean()
-            z = weights.hint(obs) + shift  # type: ignore[attr-defined]
-            return learner.critics.modified(learner.units)[0](obs, action, z).mean()
+        def value(policy: DeterministicPolicy) -> Float[Array, ""]:
+            return learner.critics.base[0](obs, self.shown(policy, weights, obs, shift)).mean()
 
-        gradient = jax.grad(modified_return)(learner.policy)
+        def added(policy: DeterministicPolicy) -> Float[Array, ""]:
+            critic, z = learner.critics.modified(learner.units)[0], weights.hint(obs) + shift  # type: ignore[attr-defined]
+            return critic.surplus(obs, self.shown(policy, weights, obs, shift), z).mean()
+
+        gradient = jax.grad(value)(learner.policy)
+        if self.estimator is not None:
+            surplus = jax.grad(added)(learner.policy)
+            gradient = jax.tree.map(jnp.add, gradient, surplus)
         policy, optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam(self.settings), gradient)
-        return learner._replace(policy=policy, policy_optimiser=optimiser), gradient
+        return learner._replace(policy=policy, policy_optimiser=optimiser), gradient, surplus

@@ -85,11 +85,14 @@ class Units(NamedTuple):
     @staticmethod
     def measured(replay: Replay) -> "Units":
         def size(x: Array) -> Array:
-            squares = jnp.sum(x**2, axis=0) / jnp.minimum(replay.added, replay.capacity)  # zeros where nothing is yet
-            return jnp.where(squares > 0, jnp.sqrt(squares), 1.0)
+            largest = jnp.max(jnp.abs(x), axis=0)
+            of_one = x / jnp.where(largest > 0, largest, 1.0)  # whose squares no number is too large for
+            # Rows that nothing was written to yet are zeros.
+            return largest * jnp.sqrt(jnp.sum(of_one**2, axis=0) / jnp.minimum(replay.added, replay.capacity))
 
-        reward = size(replay.rows.reward)
-        return Units(reward, jnp.minimum(1.0, reward / size(replay.rows.terms)))
+        reward, terms = size(replay.rows.reward), size(replay.rows.terms)
+        reward = jnp.where(reward > 0, reward, 1.0)
+        return Units(reward, jnp.where(terms > reward, reward / terms, 1.0))
 
     def of(self, rows: Transitions) -> Transitions:
         """With rewards and terms in their units; `weights in their units . terms` is in units of the reward."""
@@ -114,7 +117,8 @@ class ModifiedCritic:
     """Q~(s, a, z) = Q(s, a) + sum_k z_k B_k(s, a) + D(s, a), with z in its units.
 
     B_k is the value of term k. With the same weights everywhere, Q and B_k would be all: rewards are linear in the
-    weights, and so are the values of a given policy. D is what comes of weights that change along the way.
+    weights, and so are the values of a given policy. D is what comes of weights that change along the way, and of what
+    the other parts miss.
 
     A network that took z as one more input could not have ReLU units: piecewise linear, it has no mixed derivative in a
     and z, and that derivative is what the upper level lives on.
@@ -125,18 +129,21 @@ class ModifiedCritic:
     """D, then one output B_k per term."""
     unit: Float[Array, " term"]
 
-    def line(
-        self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]
-    ) -> tuple[Float[Array, "..."], Float[Array, "... term"]]:
-        """Q~ as a function of z: where it starts, and its slopes."""
+    def slopes(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "... term"]:
+        """B: how Q~ grows with each weight in its unit."""
+        return self.added.outputs(obs, action)[..., 1:]
+
+    def surplus(
+        self, obs: Float[Array, "... obs"], action: Float[Array, "... action"], z: Float[Array, "... term"]
+    ) -> Float[Array, "..."]:
+        """Q~ - Q: what the terms add."""
         added = self.added.outputs(obs, action)
-        return self.true(obs, action) + added[..., 0], added[..., 1:]
+        return added[..., 0] + jnp.sum(z / self.unit * added[..., 1:], axis=-1)
 
     def __call__(
         self, obs: Float[Array, "... obs"], action: Float[Array, "... action"], z: Float[Array, "... term"]
     ) -> Float[Array, "..."]:
-        start, slopes = self.line(obs, action)
-        return start + jnp.sum(z / self.unit * slopes, axis=-1)
+        return self.true(obs, action) + self.surplus(obs, action, z)
 
 
 class Critics(NamedTuple):

@@ -70,7 +70,7 @@ def _agent(panel: Panel, cell: Cell, record: Record, budget: int) -> dict[str, A
         "inputs": input_names(panel.env, observations, max(1, continuous)),
         "observations": observations,
         "continuous": continuous,
-        "range": {"initial": weights.initial, "low": weights.low, "high": weights.high},
+        "range": {"initial": weights.initial, "low": weights.low, "high": weights.high, "simplex": weights.simplex},
         "snapshots": [_snapshot(s, s.round * period, rows) for s in snapshots],
     }
 

@@ -4,6 +4,7 @@ All return one weight per term on the last axis. `hint(obs)` is what explicit ma
 before an action is chosen.
 """
 
+import math
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -48,7 +49,7 @@ class Range:
         unit: Any = self.unit if xp is np else jax.lax.stop_gradient(self.unit)  # measured, not learned
         top = xp.maximum(abs(self.initial), unit)
         end = 1 + xp.log(top / unit)
-        x = output + xp.where(abs(self.initial) > unit, np.sign(self.initial) * end, self.initial / unit)
+        x = output + xp.where(abs(self.initial) > unit, math.copysign(1.0, self.initial) * end, self.initial / unit)
         size = xp.abs(x)
         in_proportion = unit * xp.exp(xp.where(size < end, size, end) - 1)
         beyond = xp.sign(x) * xp.where(size < end, in_proportion, top * (1 + size - end))

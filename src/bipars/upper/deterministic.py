@@ -34,8 +34,8 @@ class DeterministicStep(NamedTuple):
 
     policy: DeterministicPolicy
     samples: Judged
-    gradient: DeterministicPolicy
-    """g~, what it climbed."""
+    surplus: DeterministicPolicy
+    """g+, what the terms added to the gradient that it climbed."""
 
 
 def true_gradient(policy: DeterministicPolicy, samples: Judged) -> DeterministicPolicy:
@@ -44,12 +44,12 @@ def true_gradient(policy: DeterministicPolicy, samples: Judged) -> Deterministic
 
 
 def penalise_size(v: DeterministicPolicy, step: DeterministicStep, penalty: float) -> DeterministicPolicy:
-    """v - kappa g~: phi then climbs <v, g~> - kappa/2 |g~|^2, hence towards g~ = v / kappa.
+    """v - kappa g+: phi then climbs <v, g+> - kappa/2 |g+|^2, hence towards g+ = v / kappa.
 
     Both are in units of the true reward, so kappa needs no other scale. A term whose gradients are large and have
     nothing to do with v, at random or because the policy is at rest where the term wants it, loses its weight.
     """
-    return jax.tree.map(lambda a, b: a - penalty * b, v, step.gradient)
+    return jax.tree.map(lambda a, b: a - penalty * b, v, step.surplus)
 
 
 def slope_along(

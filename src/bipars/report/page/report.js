@@ -116,11 +116,9 @@
   }
 
   function weight(agent, snapshot, input, action, term) {
-    const { initial, low, high } = agent.range;
-    let z;
-    if (snapshot.scalar) {
-      z = snapshot.scalar[term];
-    } else {
+    const { initial, low, high, simplex } = agent.range, terms = panel().terms.length;
+    let outputs = snapshot.scalar;
+    if (!outputs) {
       let values = Array.from(input.slice(0, agent.observations));
       if (snapshot.moments) {
         const mean = matrix(snapshot.moments.mean), variance = matrix(snapshot.moments.var), { limit, epsilon } = data.normalise;
@@ -141,8 +139,13 @@
         }
         values = next;
       });
-      z = agent.form === "per-action" ? values[action * panel().terms.length + term] : values[term];
+      outputs = agent.form === "per-action" ? values.slice(action * terms, (action + 1) * terms) : values;
     }
+    if (simplex) {
+      const largest = Math.max(...outputs), powers = outputs.map((v) => Math.exp(v - largest));
+      return powers[term] / powers.reduce((a, b) => a + b);
+    }
+    let z = outputs[term];
     const unit = snapshot.unit && snapshot.unit[term];
     z = unit ? inUnits(z, initial, unit) : z + initial;
     if (low !== null) z = Math.max(low, z);
