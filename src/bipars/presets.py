@@ -103,7 +103,7 @@ def _deterministic(env: str, method: str) -> Config:
         checkpoint_every=50,
         evaluation_every=10,
         weights=WeightConfig(low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=3e-5),
-        ddpg=replace(settings, warmup_steps=10_000, batch_size=256),
+        ddpg=replace(settings, warmup_steps=10_000, batch_size=256, noise_penalty=16 * settings.noise_penalty),
     )
 
 
