@@ -96,3 +96,19 @@ def test_rcpo_trains_on_the_cost(monkeypatch):
     row = agent.metrics[-1]
     assert row["weight/torque"] > 0  # lambda left zero: random actions cost more than 0.25
     assert agent.config.weights.high is None
+
+
+def test_the_penalty_of_deterministic_methods_is_stronger_where_terms_dwarf_the_reward():
+    penalties = {
+        (env, method): preset(env, method).ddpg.noise_penalty
+        for env in ("cartpole-continuous", "Pendulum-v1", "HalfCheetah-v5")
+        for method in ("ddpg-mgl", "ddpg-imgl")
+    }
+    assert penalties == {
+        ("cartpole-continuous", "ddpg-mgl"): 4,
+        ("cartpole-continuous", "ddpg-imgl"): 0,
+        ("Pendulum-v1", "ddpg-mgl"): 4,
+        ("Pendulum-v1", "ddpg-imgl"): 0,
+        ("HalfCheetah-v5", "ddpg-mgl"): 64,
+        ("HalfCheetah-v5", "ddpg-imgl"): 0,
+    }
