@@ -86,10 +86,11 @@ def _mujoco(env: str, method: str) -> Config:
 def _deterministic(env: str, method: str) -> Config:
     """DDPG with TD3's additions, and a smaller policy on cart-pole where IMGL keeps an n x m matrix."""
     settings = DDPGConfig(twin_critics=True, policy_delay=2, target_noise=0.2)
-    if method == "ddpg-imgl":
+    imgl = method == "ddpg-imgl"
+    if imgl:
         settings = replace(settings, noise_penalty=0.0)  # docs/deterministic.md has the measurements
     if find_compiled(env) is not None:
-        small = replace(settings, policy_hidden=(16, 16)) if method == "ddpg-imgl" else settings
+        small = replace(settings, policy_hidden=(16, 16)) if imgl else settings
         return Config(env=env, method=method, total_steps=100_000, ddpg=small)
     settings = replace(settings, num_envs=4, gradient_steps=1_000, exploration_noise=0.1)
     config = Config(
@@ -97,13 +98,14 @@ def _deterministic(env: str, method: str) -> Config:
     )
     if env not in TORQUE_WEIGHTS:
         return config
+    penalty = 0.0 if imgl else 64.0  # terms dwarf the reward there
     return replace(
         config,
         total_steps=300_000,
         checkpoint_every=50,
         evaluation_every=10,
         weights=WeightConfig(low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=3e-5),
-        ddpg=replace(settings, warmup_steps=10_000, batch_size=256, noise_penalty=16 * settings.noise_penalty),
+        ddpg=replace(settings, warmup_steps=10_000, batch_size=256, noise_penalty=penalty),
     )
 
 

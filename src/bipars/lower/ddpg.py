@@ -101,7 +101,7 @@ class Units(NamedTuple):
 
 @module
 class Critic:
-    """Q(s, a)."""
+    """Q(s, a); or, where its network has several outputs, several such values at once."""
 
     net: MLP
 
