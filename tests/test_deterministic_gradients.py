@@ -45,13 +45,13 @@ class Problem(NamedTuple):
         """theta -> theta': one plain step up Q~."""
         return jax.tree.map(lambda p, g: p + ALPHA * g, policy, self.uphill(policy, obs, weights))
 
-    def surplus(self, policy, obs, weights):
-        """g~ less the gradient of Q."""
-        true = jax.grad(lambda theta: self.true(obs, theta(obs)).mean())(policy)
-        return jax.tree.map(jnp.subtract, self.uphill(policy, obs, weights), true)
+    def weighted(self, policy, obs, weights):
+        """g~ less what it would be at weights of 0."""
+        without = jax.grad(lambda theta: self.modified(obs, theta(obs), 0 * weights.hint(obs)).mean())(policy)
+        return jax.tree.map(jnp.subtract, self.uphill(policy, obs, weights), without)
 
-    def step(self, policy, i, weights):
-        return DeterministicStep(policy, Judged(self.obs[i], self.modified), self.surplus(policy, self.obs[i], weights))
+    def step(self, policy, i):
+        return DeterministicStep(policy, Judged(self.obs[i], self.modified))
 
     def true_return(self, policy):
         return self.true(self.obs[-1], policy(self.obs[-1])).mean()
@@ -87,7 +87,7 @@ def test_mgl_is_the_derivative_through_one_step(action_size, num_terms, form):
     def both(weights):
         expected = jax.grad(lambda w: problem.true_return(problem.climb(problem.policy, problem.obs[0], w)))(weights)
         after = problem.climb(problem.policy, problem.obs[0], weights)
-        step = problem.step(problem.policy, 0, weights)
+        step = problem.step(problem.policy, 0)
         found, _ = DeterministicMetaGradient().update((), step, after, weights, problem.fresh)
         return jax.tree.map(lambda x: ALPHA * x, found), expected
 
@@ -95,7 +95,7 @@ def test_mgl_is_the_derivative_through_one_step(action_size, num_terms, form):
 
 
 @pytest.mark.parametrize(("action_size", "num_terms", "form"), CASES)
-def test_the_penalty_is_the_derivative_of_the_squared_length_of_what_the_terms_add(action_size, num_terms, form):
+def test_the_penalty_is_the_derivative_of_the_squared_length_of_what_the_weights_add(action_size, num_terms, form):
     problem, kappa = make(action_size, num_terms, form), 0.7
 
     @jax.jit
@@ -105,10 +105,10 @@ def test_the_penalty_is_the_derivative_of_the_squared_length_of_what_the_terms_a
 
         def climbed(weights):
             g = ravel(problem.uphill(problem.policy, problem.obs[0], weights))
-            surplus = ravel(problem.surplus(problem.policy, problem.obs[0], weights))
-            return v @ g - kappa / 2 * surplus @ surplus
+            added = ravel(problem.weighted(problem.policy, problem.obs[0], weights))
+            return v @ g - kappa / 2 * added @ added
 
-        step = problem.step(problem.policy, 0, weights)
+        step = problem.step(problem.policy, 0)
         found, _ = DeterministicMetaGradient(kappa).update((), step, after, weights, problem.fresh)
         return found, jax.grad(climbed)(weights)
 
@@ -138,7 +138,7 @@ def test_imgl_is_the_derivative_through_all_steps_with_what_its_form_holds_const
         policy, h = problem.policy, estimator.init(problem.policy, weights, None)
         for i in range(3):
             after = problem.climb(policy, problem.obs[i], weights)
-            step = problem.step(policy, i, weights)
+            step = problem.step(policy, i)
             found, h = estimator.update(h, step, after, weights, problem.fresh)
             policy = after
         return found, jax.grad(true_return)(weights)
@@ -167,7 +167,7 @@ def test_hessian_product_from_either_side_is_the_hessian(action_size):
     flat, unravel = jax.flatten_util.ravel_pytree(problem.policy)
     obs, z = problem.obs[0], problem.weights.hint(problem.obs[0])
     hessian = jax.jit(jax.hessian(lambda t: problem.modified(obs, unravel(t)(obs), z).mean()))(flat)
-    step = problem.step(problem.policy, 0, problem.weights)
+    step = problem.step(problem.policy, 0)
     for columns in (3, flat.size + 10):
         h = jax.random.normal(jax.random.key(columns), (flat.size, columns))
         assert_same(jax.jit(lambda h: second_order_term(step, problem.weights, h))(h), hessian @ h, 1e-10)

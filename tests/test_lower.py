@@ -5,12 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import PPOConfig
+from bipars.config import PPOConfig, WeightConfig
 from bipars.envs import CartPole
 from bipars.envs.compiled import CompiledWorld
 from bipars.lower.advantages import discounted_suffix_sums, gae
-from bipars.lower.policies import make_policy
+from bipars.lower.normalise import Scale
+from bipars.lower.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.lower.ppo import Samples, surrogate, unclipped
+from bipars.shaping.weights import make_weights
 
 
 def column(*values):
@@ -78,6 +80,18 @@ def test_log_probabilities_are_those_of_a_distribution(continuous):
         assert float(drawn.mean()) == pytest.approx(float(policy.mode(obs)[0]), abs=0.02)
     else:
         assert float(drawn.mean()) == pytest.approx(float(jnp.exp(policy.log_prob(obs, jnp.array(1)))), abs=0.02)
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_the_noise_of_a_sample_tells_its_log_probability(continuous):
+    env = CartPole(continuous=continuous)
+    weights = make_weights(jax.random.key(0), WeightConfig(form="state"), env, 1)
+    policy = HyperPolicy(make_policy(jax.random.key(1), PPOConfig(initial_std=0.3), env, extra_inputs=1), weights)
+    policy = NormalisedPolicy(policy, Scale(jnp.full(4, 0.5), jnp.full(4, 2.0)))
+    obs, noise = jax.random.normal(jax.random.key(2), (9, 4)), policy.draw_noise(jax.random.key(3), (9,))
+    action = policy.sample(obs, noise)
+    found = log_prob_of_sample(policy, obs, action, noise)
+    np.testing.assert_allclose(found, policy.log_prob(obs, action), atol=1e-5)
+
 
 
 def test_rollout_chains_states_and_tells_termination_from_truncation():

@@ -160,7 +160,7 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
         modified, true = learner.critics.modified(learner.units)[0], learner.critics.base[0]
         theta = ravel(learner.policy)
         shift = None if noise.shift is None else noise.shift[turn, 2]
-        learner, *_ = loop.policy_step(learner, as_weights(phi), lower_obs, shift)
+        learner, _ = loop.policy_step(learner, as_weights(phi), lower_obs, shift)
         theta_after = ravel(learner.policy)
 
         def true_return(theta, phi, q=true, s=upper_obs):
@@ -171,16 +171,16 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
         def uphill(theta, phi, q=modified, s=lower_obs):
             return jax.grad(lambda theta: q(s, as_policy(theta)(s), as_weights(phi)(s, None)).mean())(theta)
 
-        def surplus(theta, phi, q=true, s=lower_obs, uphill=uphill):
-            return uphill(theta, phi) - jax.grad(lambda theta: q(s, as_policy(theta)(s)).mean())(theta)
+        def weighted(theta, phi, q=modified, s=lower_obs, uphill=uphill):
+            return uphill(theta, phi) - jax.grad(lambda theta: q(s, as_policy(theta)(s), jnp.zeros(2)).mean())(theta)
 
         if method == "ddpg-em":
             slope = jax.grad(true_return, argnums=1)(theta_after, phi)
         elif method == "ddpg-mgl":
-            v = jax.grad(true_return)(theta_after, phi) - 0.6 * surplus(theta, phi)
+            v = jax.grad(true_return)(theta_after, phi) - 0.6 * weighted(theta, phi)
             slope = jax.grad(lambda phi, v=v, theta=theta, uphill=uphill: v @ uphill(theta, phi))(phi)
         else:
-            v = jax.grad(true_return)(theta_after, phi) - 0.6 * surplus(theta, phi)
+            v = jax.grad(true_return)(theta_after, phi) - 0.6 * weighted(theta, phi)
 
             def everything(change, h=h, theta=theta, phi=phi, uphill=uphill):
                 return uphill(theta + (h @ change if second_order == "exact" else 0.0), phi + change)

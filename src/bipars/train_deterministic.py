@@ -141,10 +141,10 @@ class DeterministicBiLevel(BiLevel):
             first, last = jax.tree.map(lambda x: x[:-1], now), jax.tree.map(lambda x: x[-1], now)
             (learner, _), log = jax.lax.scan(critic_step, (learner, weights), first)
             before, gradient, obs = learner.policy, None, replay.rows.obs[first[0][-1]]
-            learner, uphill, surplus = self.policy_step(learner, weights, obs, last[1].shift)  # lines 7-8
+            learner, uphill = self.policy_step(learner, weights, obs, last[1].shift)  # lines 7-8
             log["policy_gradient_norm"] = optax.tree.norm(uphill)
-            if self.estimator is not None and surplus is not None:
-                step = DeterministicStep(before, Judged(obs, learner.critics.modified(learner.units)[0]), surplus)
+            if self.estimator is not None:
+                step = DeterministicStep(before, Judged(obs, learner.critics.modified(learner.units)[0]))
                 # Another draw, as in `BiLevel`: a sample must not meet itself in the product of two gradients.
                 fresh = Judged(replay.rows.obs[last[0]], learner.critics.base[0])
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
@@ -253,24 +253,20 @@ class DeterministicBiLevel(BiLevel):
         weights: WeightFunction,
         obs: Float[Array, "sample obs"],
         noise: Float[Array, "sample term"] | None,
-    ) -> tuple[DeterministicLearner, DeterministicPolicy, DeterministicPolicy | None]:
-        """theta -> theta': one step up Q~ (equation C.4). Also the gradient that moved theta, and the terms' part.
+    ) -> tuple[DeterministicLearner, DeterministicPolicy]:
+        """theta -> theta': one step up Q~ (equation C.4). Also the gradient that moved theta.
 
         A policy that is shown weights meets others than z_phi(s), too: else it would not learn what they ask of it.
         """
         shift = 0.0 if noise is None else self.settings.weight_jitter * learner.units.weights * noise
-        surplus = None
 
         def value(policy: DeterministicPolicy) -> Float[Array, ""]:
-            return learner.critics.base[0](obs, self.shown(policy, weights, obs, shift)).mean()
-
-        def added(policy: DeterministicPolicy) -> Float[Array, ""]:
-            critic, z = learner.critics.modified(learner.units)[0], weights.hint(obs) + shift  # type: ignore[attr-defined]
-            return critic.surplus(obs, self.shown(policy, weights, obs, shift), z).mean()
+            action = self.shown(policy, weights, obs, shift)
+            if self.estimator is None:
+                return learner.critics.base[0](obs, action).mean()
+            z = weights.hint(obs) + shift  # type: ignore[attr-defined]
+            return learner.critics.modified(learner.units)[0](obs, action, z).mean()
 
         gradient = jax.grad(value)(learner.policy)
-        if self.estimator is not None:
-            surplus = jax.grad(added)(learner.policy)
-            gradient = jax.tree.map(jnp.add, gradient, surplus)
         policy, optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam(self.settings), gradient)
-        return learner._replace(policy=policy, policy_optimiser=optimiser), gradient, surplus
+        return learner._replace(policy=policy, policy_optimiser=optimiser), gradient

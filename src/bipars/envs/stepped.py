@@ -16,7 +16,7 @@ from bipars.envs.base import ActionSpace, BoxActions
 from bipars.envs.host import HostEnvironment
 from bipars.envs.world import Batch, Evaluation
 from bipars.errors import NonFiniteError
-from bipars.lower.policies import Policy
+from bipars.lower.policies import Policy, log_prob_of_sample
 from bipars.networks import to_numpy
 from bipars.shaping.experience import Experience
 from bipars.shaping.terms import RewardTerm, evaluate_terms
@@ -103,7 +103,7 @@ class SteppedWorld:
         terms = evaluate_terms(self.terms, state.term_params, experience, term_key)
         reward = self.true_reward.evaluate(experience, terms)
         check_rewards(reward, terms, [term.name for term in self.terms], experience.first_step)
-        log_prob = _log_prob(policy, experience.flat_obs, experience.action)
+        log_prob = _log_prob(policy, experience.flat_obs, experience.action, noise)
         batch = Batch(
             obs=jnp.asarray(experience.flat_obs),
             action=jnp.asarray(experience.action),
@@ -176,9 +176,7 @@ class SteppedWorld:
         return HostState(obs, np.asarray(updates, np.int32), self._env.snapshot() or {}, params)
 
 
-@jax.jit
-def _log_prob(policy: Policy, obs: Any, action: Any) -> Any:
-    return policy.log_prob(obs, action)
+_log_prob = jax.jit(log_prob_of_sample)
 
 
 def in_numpy(policy: Policy) -> Policy:

@@ -126,24 +126,23 @@ class ModifiedCritic:
 
     true: Critic
     added: Critic
-    """D, then one output B_k per term."""
+    """D first, then one output B_k per term."""
     unit: Float[Array, " term"]
 
     def slopes(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "... term"]:
         """B: how Q~ grows with each weight in its unit."""
         return self.added.outputs(obs, action)[..., 1:]
 
-    def surplus(
+    def weighted(
         self, obs: Float[Array, "... obs"], action: Float[Array, "... action"], z: Float[Array, "... term"]
     ) -> Float[Array, "..."]:
-        """Q~ - Q: what the terms add."""
-        added = self.added.outputs(obs, action)
-        return added[..., 0] + jnp.sum(z / self.unit * added[..., 1:], axis=-1)
+        """sum_k z_k B_k: the part of Q~ that the weights are in."""
+        return jnp.sum(z / self.unit * self.slopes(obs, action), axis=-1)
 
     def __call__(
         self, obs: Float[Array, "... obs"], action: Float[Array, "... action"], z: Float[Array, "... term"]
     ) -> Float[Array, "..."]:
-        return self.true(obs, action) + self.surplus(obs, action, z)
+        return self.true(obs, action) + self.added(obs, action) + self.weighted(obs, action, z)
 
 
 class Critics(NamedTuple):

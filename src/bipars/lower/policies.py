@@ -58,8 +58,11 @@ class GaussianPolicy:
         return self.net(obs)
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "..."]:
-        standard = (action - self.net(obs)) * jnp.exp(-self.log_std)
-        return jnp.sum(-0.5 * standard**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+        return self.log_prob_of_noise((action - self.net(obs)) * jnp.exp(-self.log_std))
+
+    def log_prob_of_noise(self, noise: Float[Array, "... action"]) -> Float[Array, "..."]:
+        """Of the action that `sample` makes of it."""
+        return jnp.sum(-0.5 * noise**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
 
 @module
@@ -103,6 +106,16 @@ class NormalisedPolicy:
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
         return self.policy.log_prob(self.scale(obs), action)
+
+
+def log_prob_of_sample(
+    policy: Policy, obs: Float[Array, "... obs"], action: Array, noise: Array
+) -> Float[Array, "..."]:
+    """`policy.log_prob(obs, action)` where action = `policy.sample(obs, noise)`: a Gaussian needs no network for it."""
+    inner = policy
+    while isinstance(inner, HyperPolicy | NormalisedPolicy):
+        inner = inner.policy
+    return inner.log_prob_of_noise(noise) if isinstance(inner, GaussianPolicy) else policy.log_prob(obs, action)
 
 
 def make_policy(

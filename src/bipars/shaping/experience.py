@@ -51,7 +51,8 @@ class Experience:
         return step.obs
 
     def _check_finite(self, obs: np.ndarray, t: int) -> None:
-        if not np.isfinite(obs).all():
+        # One number tells of all, unless squares are too large for it, and takes half the time.
+        if not np.isfinite(np.vdot(obs, obs)) and not np.isfinite(obs).all():
             env, i = np.argwhere(~np.isfinite(obs))[0]
             where = self.describe(t * self.env.num_envs + int(env))
             raise NonFiniteError(f"observation[{i}] is {obs[env, i]} at {where}. Mend the environment")

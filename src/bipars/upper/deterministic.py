@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bipars.lower.ddpg import DeterministicPolicy
+from bipars.lower.ddpg import DeterministicPolicy, ModifiedCritic
 from bipars.lower.policies import HyperPolicy
 from bipars.networks import count_parameters, ravel
 from bipars.shaping.weights import WeightFunction
@@ -34,8 +34,6 @@ class DeterministicStep(NamedTuple):
 
     policy: DeterministicPolicy
     samples: Judged
-    surplus: DeterministicPolicy
-    """g+, what the terms added to the gradient that it climbed."""
 
 
 def true_gradient(policy: DeterministicPolicy, samples: Judged) -> DeterministicPolicy:
@@ -43,13 +41,21 @@ def true_gradient(policy: DeterministicPolicy, samples: Judged) -> Deterministic
     return jax.grad(lambda theta: samples.critic(samples.obs, theta(samples.obs)).mean())(policy)
 
 
-def penalise_size(v: DeterministicPolicy, step: DeterministicStep, penalty: float) -> DeterministicPolicy:
-    """v - kappa g+: phi then climbs <v, g+> - kappa/2 |g+|^2, hence towards g+ = v / kappa.
+def penalised(
+    v: DeterministicPolicy, step: DeterministicStep, weights: WeightFunction, penalty: float
+) -> DeterministicPolicy:
+    """v - kappa g+, with g+ what sum_k z_k B_k adds to the gradient that theta climbed.
 
-    Both are in units of the true reward, so kappa needs no other scale. A term whose gradients are large and have
-    nothing to do with v, at random or because the policy is at rest where the term wants it, loses its weight.
+    phi then climbs <v, g+> - kappa/2 |g+|^2, hence towards g+ = v / kappa. Both are in units of the true reward, so
+    kappa needs no other scale. A term whose gradients are large and have nothing to do with v, at random or because the
+    policy is at rest where the term wants it, loses its weight.
     """
-    return jax.tree.map(lambda a, b: a - penalty * b, v, step.surplus)
+    if not penalty:
+        return v
+    (obs, critic), z = step.samples, weights.hint(step.samples.obs)  # type: ignore[attr-defined]
+    assert isinstance(critic, ModifiedCritic)
+    added = jax.grad(lambda theta: critic.weighted(obs, theta(obs), z).mean())(step.policy)
+    return jax.tree.map(lambda a, b: a - penalty * b, v, added)
 
 
 def slope_along(
@@ -98,7 +104,7 @@ class DeterministicMetaGradient(Memoryless):
         weights: WeightFunction,
         samples: Judged,
     ) -> tuple[WeightFunction, Any]:
-        v = penalise_size(true_gradient(policy, samples), step, self.noise_penalty)
+        v = penalised(true_gradient(policy, samples), step, weights, self.noise_penalty)
         action, w = jax.jvp(lambda theta: theta(step.samples.obs), (step.policy,), (v,))
         return jax.grad(slope_along)(weights, step.samples, action, w), h
 
@@ -190,5 +196,5 @@ class DeterministicIncremental:
         samples: Judged,
     ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
         h = self.follow(h, step, weights)
-        v = penalise_size(true_gradient(policy, samples), step, self.noise_penalty)
+        v = penalised(true_gradient(policy, samples), step, weights, self.noise_penalty)
         return unravel_like(weights, ravel(v) @ h), h
