@@ -81,6 +81,7 @@ def test_log_probabilities_are_those_of_a_distribution(continuous):
     else:
         assert float(drawn.mean()) == pytest.approx(float(jnp.exp(policy.log_prob(obs, jnp.array(1)))), abs=0.02)
 
+
 @pytest.mark.parametrize("continuous", [False, True])
 def test_the_noise_of_a_sample_tells_its_log_probability(continuous):
     env = CartPole(continuous=continuous)
@@ -91,7 +92,6 @@ def test_the_noise_of_a_sample_tells_its_log_probability(continuous):
     action = policy.sample(obs, noise)
     found = log_prob_of_sample(policy, obs, action, noise)
     np.testing.assert_allclose(found, policy.log_prob(obs, action), atol=1e-5)
-
 
 
 def test_rollout_chains_states_and_tells_termination_from_truncation():
