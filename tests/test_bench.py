@@ -70,6 +70,8 @@ def test_every_method_is_measured():
         (["cartpole", "--methods", "mgl"], "bench cartpole takes neither --methods nor --out"),
         (["methods", "--methods"], "--methods is empty; expected names"),
         (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
+        (["mujoco", "--envs", "30"], "--envs is 30; it must divide the 20,000 steps of an update"),
+        (["suite", "--envs", "20"], "bench suite does not take --envs; bench mujoco does"),
     ],
 )
 def test_bad_requests_are_named(arguments, message, capsys):
@@ -77,7 +79,7 @@ def test_bad_requests_are_named(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("what", "arguments"), [("fast", (400, 1)), ("fast", (400, 2)), ("gymnasium", (400,))])
+@pytest.mark.parametrize(("what", "arguments"), [("fast", (4, 1, 400)), ("fast", (4, 2, 400)), ("gymnasium", (4, 400))])
 def test_environments_alone_are_really_stepped(what, arguments):
     pytest.importorskip("mujoco")
     assert mujoco._child(what, "Hopper-v5", *arguments) > 0
@@ -89,7 +91,7 @@ def test_every_ratio_stands_beside_the_rate_it_is_of(monkeypatch, capsys):
     def measure(what, task, *more):
         asked.append((what, task, *more))
         if what == "training":
-            return 900 - 300 * ("mgl" in more), 1000 * more[-1]
+            return 900 - 300 * ("mgl" in more), 1000 * more[1]
         return {"fast": 1000 * more[-1], "gymnasium": 500, "peer": 300}[what]
 
     monkeypatch.setattr(mujoco, "_child", measure)
@@ -101,4 +103,4 @@ def test_every_ratio_stands_beside_the_rate_it_is_of(monkeypatch, capsys):
     assert "1.50 times ppo's time (bound 1.3)" in text
     assert "ours 3.00 times that (bound 2)" in text
     assert {task for _, task, *_ in asked} == set(mujoco.TASKS)
-    assert ("training", "Humanoid-v5", "ppo", 3, 2) in asked
+    assert ("training", "Humanoid-v5", 20, 2, "ppo", 3) in asked

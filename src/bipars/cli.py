@@ -222,6 +222,8 @@ class Bench:
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None
     """`bench methods`: directory for tables (CSV) and the figure of growth (PNG)."""
+    envs: int | None = None
+    """`bench mujoco`: environments side by side; by default 20, as in training."""
 
     def run(self) -> int:
         from bipars.bench import cartpole, methods, mujoco, suite
@@ -230,7 +232,7 @@ class Bench:
         benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
             "cartpole": (cartpole.run_bench, 30),
             "methods": (partial(methods.run_bench, methods=self.methods or (), out=self.out), 10),
-            "mujoco": (mujoco.run_bench, 4),
+            "mujoco": (partial(mujoco.run_bench, num_envs=mujoco.NUM_ENVS if self.envs is None else self.envs), 4),
             "suite": (suite.run_bench, 60),
         }
         if self.what not in benchmarks:
@@ -241,6 +243,8 @@ class Bench:
             raise UsageError("--methods is empty; expected names, such as mgl imgl, or leave it out for all of them")
         if self.what != "methods" and (self.methods or self.out):
             raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
+        if self.what != "mujoco" and self.envs is not None:
+            raise UsageError(f"bench {self.what} does not take --envs; bench mujoco does")
         run_bench, usual = benchmarks[self.what]
         return run_bench(self.updates or usual)
 

@@ -16,51 +16,54 @@ from bipars.errors import UsageError
 from bipars.runtime import keep_freed_memory, use_one_core
 
 TASKS = ("Hopper-v5", "HalfCheetah-v5", "Humanoid-v5")
+STEPS = 20_000
+"""Of an update, all environments together."""
 NUM_ENVS = 20
+"""As in the presets."""
 REPEATS = 3
 
 
-def _actions(env: Any, count: int) -> np.ndarray:
+def _actions(env: Any, num_envs: int, steps: int = STEPS) -> np.ndarray:
     """As the untrained policy draws them."""
     rng = np.random.default_rng(0)
     low, high = env.action_space.low, env.action_space.high
-    return np.clip(rng.normal(0, 0.6, (count, NUM_ENVS, low.size)) * high, low, high).astype(np.float32)
+    shape = (steps // num_envs, num_envs, low.size)
+    return np.clip(rng.normal(0, 0.6, shape) * high, low, high).astype(np.float32)
 
 
-def measure_fast(task: str, steps: int, threads: int) -> float:
+def measure_fast(task: str, num_envs: int, threads: int, steps: int = STEPS) -> float:
     """Our batches of environments, nothing else."""
     if threads == 1:
         use_one_core(0)
     from bipars.envs.mujoco import MujocoEnvironment
 
-    env = MujocoEnvironment(task, NUM_ENVS, threads)
-    return _rate(env, lambda action: env.step(action), lambda: env.reset(0), steps)
+    env = MujocoEnvironment(task, num_envs, threads)
+    env.reset(0)
+    return _rate(env.step, _actions(env, num_envs, steps))
 
 
-def measure_gymnasium(task: str, steps: int) -> float:
+def measure_gymnasium(task: str, num_envs: int, steps: int = STEPS) -> float:
     """Gymnasium's SyncVectorEnv."""
     import gymnasium
 
-    env = gymnasium.make_vec(task, NUM_ENVS, vectorization_mode="sync")
+    env = gymnasium.make_vec(task, num_envs, vectorization_mode="sync")
     env.action_space = env.single_action_space
-    return _rate(env, lambda action: env.step(action), lambda: env.reset(seed=0), steps)
+    env.reset(seed=0)
+    return _rate(env.step, _actions(env, num_envs, steps))
 
 
-def _rate(env: Any, step: Any, reset: Any, steps: int) -> float:
-    reset()
-    rounds = max(1, steps // NUM_ENVS)
-    actions = _actions(env, rounds)
+def _rate(step: Callable[[np.ndarray], Any], actions: np.ndarray) -> float:
     best = 0.0
     for _ in range(REPEATS):
         began = time.perf_counter()
         for action in actions:
             step(action)
-        best = max(best, rounds * NUM_ENVS / (time.perf_counter() - began))
+        best = max(best, actions.shape[0] * actions.shape[1] / (time.perf_counter() - began))
     return best
 
 
-def measure_training(task: str, method: str, updates: int, threads: int) -> tuple[float, float]:
-    """Whole updates of 20,000 steps: acting, stepping and learning. Also the environments alone, in turns with them.
+def measure_training(task: str, num_envs: int, threads: int, method: str, updates: int) -> tuple[float, float]:
+    """Whole updates: acting, stepping and learning. Also the environments alone, in turns with them.
 
     A busy machine is faster in one minute than in the next, and a share of two rates must not depend on that.
     """
@@ -79,14 +82,15 @@ def measure_training(task: str, method: str, updates: int, threads: int) -> tupl
         "method": method,
         "terms": ["torque"],
         "evaluation_every": 1_000_000,
+        "ppo": {"num_envs": num_envs},
     }
     config = Config.from_dict(settings)
     program = build(complete(config))
     state, _ = program.iterate(program.init(0), 0)
-    env = MujocoEnvironment(task, NUM_ENVS, threads)
+    env = MujocoEnvironment(task, num_envs, threads)
     env.reset(0)
-    steps = config.ppo.update_period
-    actions, seconds, alone = _actions(env, steps // NUM_ENVS), [], []
+    assert config.ppo.update_period == STEPS
+    actions, seconds, alone = _actions(env, num_envs), [], []
     for _ in range(updates):
         began = time.perf_counter()
         state, signals = program.iterate(state, 0)
@@ -96,10 +100,10 @@ def measure_training(task: str, method: str, updates: int, threads: int) -> tupl
             env.step(action)
         seconds.append(between - began)
         alone.append(time.perf_counter() - between)
-    return steps / float(np.min(seconds)), steps / float(np.min(alone))
+    return STEPS / float(np.min(seconds)), STEPS / float(np.min(alone))
 
 
-def measure_peer(task: str, steps: int, threads: int) -> float:
+def measure_peer(task: str, num_envs: int, threads: int) -> float:
     """Stable-Baselines3's PPO: same environments, networks, batch and number of gradient steps."""
     if threads == 1:
         use_one_core(0)
@@ -110,8 +114,8 @@ def measure_peer(task: str, steps: int, threads: int) -> float:
     torch.set_num_threads(threads)
     model = stable_baselines3.PPO(
         "MlpPolicy",
-        make_vec_env(task, n_envs=NUM_ENVS),
-        n_steps=1000,
+        make_vec_env(task, n_envs=num_envs),
+        n_steps=STEPS // num_envs,
         batch_size=800,
         n_epochs=2,  # 50 gradient steps as ours, of 800 samples (which divide the batch) instead of 1024
         gamma=0.999,
@@ -122,32 +126,34 @@ def measure_peer(task: str, steps: int, threads: int) -> float:
         device="cpu",
     )
     began = time.perf_counter()
-    model.learn(steps)
-    return steps / (time.perf_counter() - began)
+    model.learn(STEPS)
+    return STEPS / (time.perf_counter() - began)
 
 
-def run_bench(updates: int) -> int:
+def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
     """Prints the table; the peer's column only where it is installed."""
+    if num_envs < 1 or STEPS % num_envs:
+        raise UsageError(f"--envs is {num_envs}; it must divide the {STEPS:,} steps of an update: try 20, 40 or 100")
     if find_spec("mujoco") is None:
         raise UsageError("bench mujoco needs MuJoCo: pip install 'bipars[mujoco]'")
-    steps, peer_installed = 20_000, find_spec("stable_baselines3") is not None
-    print(f"{NUM_ENVS} environments; training: best of {updates} updates of 20,000 steps after the first\n")
+    peer_installed = find_spec("stable_baselines3") is not None
+    print(f"{num_envs} environments; training: best of {updates} updates of {STEPS:,} steps after the first\n")
     for task in TASKS:
         print(task)
-        alone = {threads: _child("fast", task, steps, threads) for threads in (1, 2)}
-        sync = _child("gymnasium", task, steps)
+        alone = {threads: _child("fast", task, num_envs, threads) for threads in (1, 2)}
+        sync = _child("gymnasium", task, num_envs)
         _row("environments alone, one core", alone[1])
         _row("environments alone, two threads", alone[2])
         _row("Gymnasium's SyncVectorEnv", sync, f"ours {alone[2] / sync:.2f} times that (bound 1.5)")
         for threads, where in ((1, "one core"), (2, "two threads")):
-            ppo, beside = _training(task, "ppo", updates, threads)
+            ppo, beside = _child("training", task, num_envs, threads, "ppo", updates)
             share = f"{ppo / beside:.0%} of the environments alone" + " (bound 80 %)" * (threads == 1)
             _row(f"training, ppo, {where}", ppo, share)
             if threads == 1:
-                mgl, _ = _training(task, "mgl", updates, threads)
+                mgl, _ = _child("training", task, num_envs, threads, "mgl", updates)
                 _row(f"training, mgl, {where}", mgl, f"{ppo / mgl:.2f} times ppo's time (bound 1.3)")
             if peer_installed:
-                peer = _child("peer", task, steps, threads)
+                peer = _child("peer", task, num_envs, threads)
                 _row(f"Stable-Baselines3's PPO, {where}", peer, f"ours {ppo / peer:.2f} times that (bound 2)")
     if not peer_installed:
         print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")
@@ -162,17 +168,16 @@ def _child(*arguments: Any) -> Any:
     return run_child("bipars.bench.mujoco", [str(argument) for argument in arguments], dict(os.environ))["rate"]
 
 
-def _training(task: str, method: str, updates: int, threads: int) -> tuple[float, float]:
-    training, alone = _child("training", task, method, updates, threads)
-    return training, alone
-
-
 MEASUREMENTS: dict[str, Callable[..., Any]] = {
-    "fast": lambda task, steps, threads: measure_fast(task, int(steps), int(threads)),
-    "gymnasium": lambda task, steps: measure_gymnasium(task, int(steps)),
-    "training": lambda task, method, updates, threads: measure_training(task, method, int(updates), int(threads)),
-    "peer": lambda task, steps, threads: measure_peer(task, int(steps), int(threads)),
+    "fast": measure_fast,
+    "gymnasium": measure_gymnasium,
+    "training": measure_training,
+    "peer": measure_peer,
 }
 
 if __name__ == "__main__":
-    serve(lambda name, *arguments: {"rate": MEASUREMENTS[name](*arguments)})
+    serve(
+        lambda name, task, *rest: {
+            "rate": MEASUREMENTS[name](task, *(int(x) if x.isdigit() else x for x in rest)),
+        }
+    )
