@@ -228,6 +228,32 @@ def test_opg_reads_the_hessian_of_log_pi_as_minus_its_outer_product():
     assert_same(found - plain, ALPHA * hessian @ np.asarray(h), 1e-9)
 
 
+@pytest.mark.parametrize(("memory", "penalty"), [(0.6, 1.0), (0.9, 0.4), (0.0, 1.0)])
+def test_imgl_that_forgets_climbs_the_alignment_with_the_moves_it_remembers(memory, penalty):
+    """That of <v, d> / |d|^penalty, times |d|^penalty, with d = sum_k memory^k g~ of k steps ago; theta is held."""
+    problem, draws = make_problem(True, 2, "state-action"), minibatches(3, 16)
+    samples = problem.samples()
+    drawn = [jax.tree.map(lambda x, index=index: x[index], samples) for index in draws]
+    estimator = IncrementalMetaGradient(CLIP, ALPHA, "none", penalty, memory)
+    policies, trace = [problem.policy], estimator.init(problem.policy, problem.weights, samples)
+    for minibatch in drawn:
+        policies.append(sgd(policies[-1], minibatch, minibatch.modified_advantage))
+        step = LowerStep(policies[-2], minibatch)
+        found, trace = estimator.update(trace, step, policies[-1], problem.weights, samples)
+    v = ravel(jax.grad(surrogate)(policies[-1], samples, samples.true_advantage, CLIP))
+
+    def move(weights):
+        advantage = problem.modified_advantage(weights)
+        d = jnp.zeros_like(v)
+        for policy, minibatch, index in zip(policies[:-1], drawn, draws, strict=True):
+            d = memory * d + ravel(jax.grad(surrogate)(policy, minibatch, advantage[index], CLIP))
+        return d
+
+    length = jnp.linalg.norm(move(problem.weights)) ** penalty
+    alignment = jax.grad(lambda w: v @ move(w) / jnp.linalg.norm(move(w)) ** penalty)(problem.weights)
+    assert_same(found, jax.tree.map(lambda x: ALPHA * length * x, alignment))
+
+
 def test_first_imgl_step_is_mgl_times_alpha():
     """With h = 0 the second-order term vanishes, whatever its form."""
     problem = make_problem(False, 2, "per-action")

@@ -98,17 +98,7 @@ def test_rcpo_trains_on_the_cost(monkeypatch):
     assert agent.config.weights.high is None
 
 
-def test_the_penalty_of_deterministic_methods_is_stronger_where_terms_dwarf_the_reward():
-    penalties = {
-        (env, method): preset(env, method).ddpg.noise_penalty
-        for env in ("cartpole-continuous", "Pendulum-v1", "HalfCheetah-v5")
-        for method in ("ddpg-mgl", "ddpg-imgl")
-    }
-    assert penalties == {
-        ("cartpole-continuous", "ddpg-mgl"): 4,
-        ("cartpole-continuous", "ddpg-imgl"): 0,
-        ("Pendulum-v1", "ddpg-mgl"): 4,
-        ("Pendulum-v1", "ddpg-imgl"): 0,
-        ("HalfCheetah-v5", "ddpg-mgl"): 64,
-        ("HalfCheetah-v5", "ddpg-imgl"): 0,
-    }
+@pytest.mark.parametrize("env", ["cartpole-continuous", "Pendulum-v1", "HalfCheetah-v5"])
+def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start(env):
+    assert preset(env, "ddpg-mgl").ddpg.noise_penalty == 4
+    assert preset(env, "ddpg-imgl").ddpg.noise_penalty == 0

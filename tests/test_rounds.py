@@ -30,10 +30,16 @@ def aligned(v, move, kappa):
 
 
 @pytest.mark.parametrize(
-    ("method", "kappa", "follow"),
-    [("mgl", 1.0, True), ("mgl", 0.0, False), ("unrolled", 1.0, True), ("imgl", 0.5, True)],
+    ("method", "kappa", "follow", "memory"),
+    [
+        ("mgl", 1.0, True, 1.0),
+        ("mgl", 0.0, False, 1.0),
+        ("unrolled", 1.0, True, 1.0),
+        ("imgl", 0.5, True, 1.0),
+        ("imgl", 1.0, True, 0.7),
+    ],
 )
-def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow):
+def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow, memory):
     config = complete(
         Config(
             env="cartpole", method=method, terms=("harmful", "beneficial"),
@@ -43,7 +49,9 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow):
                 policy_learning_rate=RATE,
             ),
             weights=WeightConfig(hidden=(3,), learning_rate=0.05),
-            upper=UpperConfig(noise_penalty=kappa, unroll=3, second_order="exact", follow_weights=follow),
+            upper=UpperConfig(
+                noise_penalty=kappa, unroll=3, second_order="exact", follow_weights=follow, memory=memory
+            ),
         )
     )  # fmt: skip
     loop, key = build(config).algorithm, jax.random.key(7)
@@ -92,7 +100,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow):
     m, v = jnp.zeros_like(theta), jnp.zeros_like(theta)
     upper = optax.adam(0.05)
     upper_state = upper.init(phi)
-    past, h, none = [], jnp.zeros((theta.size, phi.size)), jnp.zeros_like(phi)
+    past, h, move, none = [], jnp.zeros((theta.size, phi.size)), jnp.zeros_like(theta), jnp.zeros_like(phi)
     for time, (lower_draw, upper_draw) in enumerate(draws, 1):
         start = theta
         past = [*past, (theta, m, v, time, phi, lower_draw)][-3:]
@@ -109,12 +117,14 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow):
                 theta, m, v = adam(theta, m, v, time, uphill(theta, phi + change, draw))
             return aligned(up, theta - past[0][0], kappa)
 
+        h, move = memory * h, memory * move + gradient
+
         def everything(change, h=h, phi=phi, draw=lower_draw, start=start):
             return uphill(start + h @ change, phi + change, draw)
 
         if method == "imgl":
             h = h + RATE * jax.jacfwd(everything)(none)
-            slope = (up - kappa * (up @ gradient) / (gradient @ gradient) * gradient) @ h
+            slope = (up - kappa * (up @ move) / (move @ move) * move) @ h
         else:
             slope = jax.grad(one_step if method == "mgl" else three_steps)(none)
         change, upper_state = upper.update(-slope, upper_state)

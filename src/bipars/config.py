@@ -178,6 +178,8 @@ class UpperConfig(Settings):
     """interleaved: one step of phi after every step of theta; round: one per update, on the next policy's samples."""
     second_order: Literal["exact", "opg", "none"] = "opg"
     """IMGL's Hessian term: exact, outer product of gradients, or dropped."""
+    memory: float = 1.0
+    """IMGL: the share of d theta/d phi that is kept from step to step. 1 is the paper's; less forgets old noise."""
     unroll: int = 5
     """Method `unrolled`: how many of the newest steps of theta are differentiated."""
     horizon: Literal["gamma", "gamma-lambda"] = "gamma"
@@ -195,6 +197,7 @@ class UpperConfig(Settings):
         self._check_types("upper.")
         require_positive("upper", self, "unroll")
         require(0 <= self.noise_penalty < math.inf, "upper.noise_penalty", self.noise_penalty, "0 or a positive number")
+        require(0 <= self.memory <= 1, "upper.memory", self.memory, "between 0 and 1")
         for name, known in (
             ("sampling", ("interleaved", "round")),
             ("second_order", ("exact", "opg", "none")),

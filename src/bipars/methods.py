@@ -103,7 +103,11 @@ METHODS: dict[str, Method] = {
         "per-action",
         "state-action",
         estimator=lambda config: IncrementalMetaGradient(
-            config.ppo.clip, config.ppo.policy_learning_rate, config.upper.second_order, config.upper.noise_penalty
+            config.ppo.clip,
+            config.ppo.policy_learning_rate,
+            config.upper.second_order,
+            config.upper.noise_penalty,
+            config.upper.memory,
         ),
     ),
     "unrolled": Method(

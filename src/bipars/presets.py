@@ -98,14 +98,13 @@ def _deterministic(env: str, method: str) -> Config:
     )
     if env not in TORQUE_WEIGHTS:
         return config
-    penalty = 0.0 if imgl else 64.0  # terms dwarf the reward there
     return replace(
         config,
         total_steps=300_000,
         checkpoint_every=50,
         evaluation_every=10,
         weights=WeightConfig(low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=3e-5),
-        ddpg=replace(settings, warmup_steps=10_000, batch_size=256, noise_penalty=penalty),
+        ddpg=replace(settings, warmup_steps=10_000, batch_size=256),
     )
 
 

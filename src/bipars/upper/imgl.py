@@ -3,10 +3,12 @@
     h  <-  (I + alpha H) h + alpha M,      H = Hessian of the modified objective, M = sum_i grad ratio_i (x) dA~_i/dphi
 
 with h = d theta/d phi, n x m. Three readings of H (appendix A.1): exact, outer product of gradients, or zero.
+
+Ours: h may forget, by a factor per step. The noise of old minibatches else pushes phi the same way for good.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,6 +61,14 @@ def first_and_outer_product(
     return g.T @ (first - factor[:, None] * (g @ h))
 
 
+class Trace(NamedTuple):
+    """What is remembered of the steps so far."""
+
+    h: Float[Array, "theta phi"]
+    move: Float[Array, " theta"]
+    """Their gradients summed, forgotten as h forgets them: what h is the derivative of, up to alpha and H."""
+
+
 @dataclass(frozen=True)
 class IncrementalMetaGradient:
     clip: float
@@ -66,15 +76,18 @@ class IncrementalMetaGradient:
     """alpha of the lower level; unlike MGL's, h is not free of scale."""
     second_order: SecondOrder
     noise_penalty: float = 0.0
+    memory: float = 1.0
+    """The share of h that is kept from one step to the next: 1 is the paper's, at 0 only the newest step counts."""
     needs_credit: bool = True
     restarts: bool = False
 
-    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Float[Array, "theta phi"]:
-        return jnp.zeros((count_parameters(policy), count_parameters(weights)))
+    def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Trace:
+        n = count_parameters(policy)
+        return Trace(jnp.zeros((n, count_parameters(weights))), jnp.zeros(n))
 
     def follow(self, h: Float[Array, "theta phi"], step: LowerStep) -> Float[Array, "theta phi"]:
         """h after the step (lines 12-14 of Algorithm 1)."""
-        samples = step.samples
+        samples, h = step.samples, self.memory * h
         assert samples.credit is not None
         log_prob, g = log_prob_gradients(step.policy, samples)
         ratio = jnp.exp(log_prob - samples.log_prob)
@@ -89,15 +102,11 @@ class IncrementalMetaGradient:
         return h + self.learning_rate * change
 
     def update(
-        self,
-        h: Float[Array, "theta phi"],
-        step: LowerStep,
-        policy: Theta,
-        weights: WeightFunction,
-        samples: Samples,
-    ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
-        h = self.follow(h, step)
-        v = true_gradient(policy, samples, self.clip)
+        self, trace: Trace, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
+    ) -> tuple[WeightFunction, Trace]:
+        h, move = self.follow(trace.h, step), trace.move
+        v = ravel(true_gradient(policy, samples, self.clip))
         if self.noise_penalty:
-            v = penalise_noise(v, modified_gradient(step, self.clip), self.noise_penalty)
-        return unravel_like(weights, ravel(v) @ h), h
+            move = self.memory * move + ravel(modified_gradient(step, self.clip))
+            v = penalise_noise(v, move, self.noise_penalty)
+        return unravel_like(weights, v @ h), Trace(h, move)
