@@ -30,16 +30,18 @@ def aligned(v, move, kappa):
 
 
 @pytest.mark.parametrize(
-    ("method", "kappa", "follow", "memory"),
+    ("method", "kappa", "size", "follow", "memory"),
     [
-        ("mgl", 1.0, True, 1.0),
-        ("mgl", 0.0, False, 1.0),
-        ("unrolled", 1.0, True, 1.0),
-        ("imgl", 0.5, True, 1.0),
-        ("imgl", 1.0, True, 0.7),
+        ("mgl", 1.0, 0.0, True, 1.0),
+        ("mgl", 0.0, 0.0, False, 1.0),
+        ("mgl", 1.0, 0.8, True, 1.0),
+        ("mgl", 0.5, 0.8, False, 1.0),
+        ("unrolled", 1.0, 0.0, True, 1.0),
+        ("imgl", 0.5, 0.0, True, 1.0),
+        ("imgl", 1.0, 0.0, True, 0.7),
     ],
 )
-def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow, memory):
+def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, size, follow, memory):
     config = complete(
         Config(
             env="cartpole", method=method, terms=("harmful", "beneficial"),
@@ -50,7 +52,8 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow, 
             ),
             weights=WeightConfig(hidden=(3,), learning_rate=0.05),
             upper=UpperConfig(
-                noise_penalty=kappa, unroll=3, second_order="exact", follow_weights=follow, memory=memory
+                noise_penalty=kappa, size_penalty=size, unroll=3, second_order="exact", follow_weights=follow,
+                memory=memory,
             ),
         )
     )  # fmt: skip
@@ -77,9 +80,14 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow, 
     at_first = modified(first_phi, LAMBDA)
     slopes = jax.jit(jax.jacrev(lambda phi: modified(phi, 1.0)))(first_phi) / at_first.std()  # equation 8
 
+    without_terms = advantages(batch.reward, before.learner.critics[0], 1.0)
+    weighted_at_first = (modified(first_phi, 1.0) - without_terms) / at_first.std()
+
+    def moved(phi):
+        return slopes @ (phi - (first_phi if follow else hold(phi)))
+
     def advantage(phi):
-        start = first_phi if follow else hold(phi)
-        return (at_first - at_first.mean()) / at_first.std() + slopes @ (phi - start)
+        return (at_first - at_first.mean()) / at_first.std() + moved(phi)
 
     true = advantages(batch.reward, before.learner.critics[1], LAMBDA)
     true = (true - true.mean()) / true.std()
@@ -90,6 +98,19 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow, 
 
     uphill = jax.jit(lambda theta, phi, draw: jax.grad(surrogate)(theta, draw, advantage(phi)))
     true_gradient = jax.jit(lambda theta, draw: jax.grad(surrogate)(theta, draw, true))
+
+    def charge(theta, phi, draw):
+        """For what the weighted terms add to a step; what is clipped adds nothing."""
+
+        def added(theta):
+            ratio, a = (
+                jnp.exp(as_policy(theta).log_prob(obs[draw], action[draw]) - log_prob[draw]),
+                advantage(phi)[draw],
+            )
+            kept = hold(jnp.where(a > 0, ratio <= 1 + CLIP, ratio >= 1 - CLIP))
+            return jnp.mean(ratio * kept * (weighted_at_first + moved(phi))[draw])
+
+        return size / 2 * jnp.sum(jax.grad(added)(theta) ** 2)
 
     def adam(theta, m, v, time, gradient):
         gradient = gradient * hold(jnp.minimum(1.0, LONGEST / jnp.linalg.norm(gradient)))
@@ -109,7 +130,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, follow, 
         up = true_gradient(theta, upper_draw)
 
         def one_step(change, phi=phi, draw=lower_draw, start=start, up=up):
-            return aligned(up, uphill(start, phi + change, draw), kappa)
+            return aligned(up, uphill(start, phi + change, draw), kappa) - charge(start, phi + change, draw)
 
         def three_steps(change, past=past, up=up):
             theta, m, v, *_ = past[0]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from bipars.compiling import compiled
 from bipars.config import Config
 from bipars.envs.world import Batch, Evaluation, World
-from bipars.lower.advantages import gae, normaliser
+from bipars.lower.advantages import discounted_suffix_sums, gae, normaliser
 from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
 from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, no_samples, surrogate
@@ -184,7 +184,7 @@ class BiLevel:
             learner, uphill, log = self.lower_step(learner, weights, minibatch)  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
-                fresh = draw(samples._replace(credit=None), index[1])
+                fresh = draw(samples._replace(credit=None, weighted=None), index[1])
                 step = LowerStep(before, minibatch, learner.policy_optimiser, uphill)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
@@ -257,7 +257,7 @@ class BiLevel:
             return (advantage - mean) / std, target, std * unit
 
         modified_advantage, z = jnp.zeros_like(batch.reward), jnp.zeros((*batch.reward.shape, 0))
-        true_advantage = credit = None
+        true_advantage = credit = weighted = None
         targets = []
         if terms is not None:
             z = weights(obs, batch.action)
@@ -267,12 +267,15 @@ class BiLevel:
             if self.estimator is not None and self.estimator.needs_credit:
                 discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
                 credit = advantage_credit(weights, obs, batch.action, terms, batch.done, discount, scale)
+                weighted = discounted_suffix_sums(jnp.sum(z * terms, axis=-1), batch.done, discount) / scale
                 if self.config.upper.through_normaliser:
                     credit = through_normaliser(credit, modified_advantage)
         if self.estimator is not None:
             true_advantage, target, _ = advantages(batch.reward, 1)
             targets.append(target)
-        samples = Samples(obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), credit)
+        samples = Samples(
+            obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), credit, weighted
+        )
         moments = scales.observations
         if moments is not None and terms is not None and self.config.weights_from is None:
             moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
@@ -286,8 +289,11 @@ class BiLevel:
         """
         if samples.credit is None or self.samples_by_round or not self.config.upper.follow_weights:
             return samples
+        assert samples.weighted is not None
         moved = samples.credit @ (ravel(now) - ravel(before))
-        return samples._replace(modified_advantage=samples.modified_advantage + moved)
+        return samples._replace(
+            modified_advantage=samples.modified_advantage + moved, weighted=samples.weighted + moved
+        )
 
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples

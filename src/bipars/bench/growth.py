@@ -122,7 +122,11 @@ def _shapes(loop: "BiLevel") -> Any:
     step = LowerStep(policy, samples, state.learner.policy_optimiser, policy)
     lead = (ppo.update_period // ppo.num_envs, ppo.num_envs)
     batch = (jnp.zeros((*lead, loop.world.observation_size)), jnp.zeros(lead, int), jnp.zeros((*lead, 1)))
-    return state.h, (step, policy, state.weights, samples._replace(credit=None)), (*batch, jnp.zeros(lead, bool))
+    return (
+        state.h,
+        (step, policy, state.weights, samples._replace(credit=None, weighted=None)),
+        (*batch, jnp.zeros(lead, bool)),
+    )
 
 
 def _invent(shapes: Callable[[], Any]) -> Any:

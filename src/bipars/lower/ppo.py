@@ -26,6 +26,8 @@ class Samples(NamedTuple):
     """What each critic should say."""
     credit: Float[Array, "sample phi"] | None = None
     """Derivative of the modified advantage with respect to phi."""
+    weighted: Float[Array, " sample"] | None = None
+    """The part of the modified advantage that phi is in: weighted terms to come, whose derivative is `credit`."""
 
 
 def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
@@ -34,7 +36,7 @@ def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
     action = jnp.zeros((size, actions.size)) if isinstance(actions, BoxActions) else jnp.zeros(size, jnp.int32)
     obs = jnp.zeros((size, env.observation_size))
     slopes = None if credit is None else jnp.zeros((size, credit))
-    return Samples(obs, action, nothing, nothing, nothing, (), slopes)
+    return Samples(obs, action, nothing, nothing, nothing, (), slopes, None if credit is None else nothing)
 
 
 class Learner(NamedTuple):

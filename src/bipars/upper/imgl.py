@@ -23,6 +23,7 @@ from bipars.upper.base import (
     hessian_product,
     modified_gradient,
     penalise_noise,
+    penalise_size,
     ravel,
     true_gradient,
     unravel_like,
@@ -65,7 +66,7 @@ class Trace(NamedTuple):
     """What is remembered of the steps so far."""
 
     h: Float[Array, "theta phi"]
-    move: Float[Array, " theta"]
+    move: Theta
     """Their gradients summed, forgotten as h forgets them: what h is the derivative of, up to alpha and H."""
 
 
@@ -76,14 +77,15 @@ class IncrementalMetaGradient:
     """alpha of the lower level; unlike MGL's, h is not free of scale."""
     second_order: SecondOrder
     noise_penalty: float = 0.0
+    size_penalty: float = 0.0
     memory: float = 1.0
     """The share of h that is kept from one step to the next: 1 is the paper's, at 0 only the newest step counts."""
     needs_credit: bool = True
     restarts: bool = False
 
     def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Trace:
-        n = count_parameters(policy)
-        return Trace(jnp.zeros((n, count_parameters(weights))), jnp.zeros(n))
+        h = jnp.zeros((count_parameters(policy), count_parameters(weights)))
+        return Trace(h, jax.tree.map(jnp.zeros_like, policy))
 
     def follow(self, h: Float[Array, "theta phi"], step: LowerStep) -> Float[Array, "theta phi"]:
         """h after the step (lines 12-14 of Algorithm 1)."""
@@ -105,8 +107,10 @@ class IncrementalMetaGradient:
         self, trace: Trace, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
     ) -> tuple[WeightFunction, Trace]:
         h, move = self.follow(trace.h, step), trace.move
-        v = ravel(true_gradient(policy, samples, self.clip))
+        v = true_gradient(policy, samples, self.clip)
         if self.noise_penalty:
-            move = self.memory * move + ravel(modified_gradient(step, self.clip))
+            move = jax.tree.map(lambda old, new: self.memory * old + new, move, modified_gradient(step, self.clip))
             v = penalise_noise(v, move, self.noise_penalty)
-        return unravel_like(weights, v @ h), Trace(h, move)
+        if self.size_penalty:
+            v = penalise_size(v, step, self.clip, self.size_penalty)
+        return unravel_like(weights, ravel(v) @ h), Trace(h, move)

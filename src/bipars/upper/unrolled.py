@@ -19,7 +19,15 @@ from jaxtyping import Array, Float, Int
 
 from bipars.lower.ppo import ADAM, Samples
 from bipars.shaping.weights import WeightFunction
-from bipars.upper.base import LowerStep, Theta, modified_gradient, penalise_noise, true_gradient, unravel_like
+from bipars.upper.base import (
+    LowerStep,
+    Theta,
+    modified_gradient,
+    penalise_noise,
+    penalise_size,
+    true_gradient,
+    unravel_like,
+)
 from bipars.upper.mgl import pull_back
 
 
@@ -43,6 +51,7 @@ class Unrolled:
     length: int
     """K."""
     noise_penalty: float = 0.0
+    size_penalty: float = 0.0
     needs_credit: bool = True
     restarts: bool = False
 
@@ -59,6 +68,8 @@ class Unrolled:
         if self.noise_penalty:
             oldest = jax.tree.map(lambda ring: ring[(h.newest + 1) % self.length], h.steps.policy)
             v = penalise_noise(v, optax.tree.sub(policy, oldest), self.noise_penalty)
+        if self.size_penalty:
+            v = penalise_size(v, step, self.clip, self.size_penalty)
 
         def back(slopes: tuple[Theta, Theta], age: Int[Array, ""]) -> tuple[tuple[Theta, Theta], Float[Array, " phi"]]:
             theta, m = slopes
@@ -99,4 +110,4 @@ class Unrolled:
 
 def needed(samples: Samples) -> Samples:
     """What a step must be remembered with."""
-    return samples._replace(true_advantage=None, value_targets=())
+    return samples._replace(true_advantage=None, value_targets=(), weighted=None)
