@@ -44,7 +44,7 @@ def preset(env: str, method: str = "mgl") -> Config:
             normalise_returns=True,
         ),
         weights=_weights(method),
-        upper=UpperConfig(noise_penalty=1.0, through_normaliser=True),
+        upper=UpperConfig(noise_penalty=1.0, memory=0.5, through_normaliser=True),
         dpba=LARGE_POTENTIAL,
     )
 
