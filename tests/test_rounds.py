@@ -119,7 +119,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, size, fo
         return theta + jnp.where(v > 0, step, 0.0), m, v
 
     m, v = jnp.zeros_like(theta), jnp.zeros_like(theta)
-    upper = optax.adam(0.05)
+    upper = optax.adam(0.05, eps=1e-16)
     upper_state = upper.init(phi)
     past, h, move, none = [], jnp.zeros((theta.size, phi.size)), jnp.zeros_like(theta), jnp.zeros_like(phi)
     for time, (lower_draw, upper_draw) in enumerate(draws, 1):
@@ -427,3 +427,23 @@ def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(e
 
 def _is_adam(part):
     return hasattr(part, "mu")
+
+
+def test_imgl_that_forgets_all_is_mgl():
+    """Adam makes the same steps of gradients alpha times as large, also where alpha is 1e-4."""
+
+    def train(method):
+        config = Config(
+            env="cartpole",
+            method=method,
+            terms=("harmful",),
+            ppo=PPOConfig(update_period=400, num_envs=4, gradient_steps=6, batch_size=64),
+            upper=UpperConfig(noise_penalty=1.0, size_penalty=0.1, memory=0.0),
+        )
+        loop = build(complete(config)).algorithm
+        state = loop.init(jnp.uint32(0))
+        for _ in range(3):
+            state, _ = loop.iterate(state, jnp.uint32(0))
+        return ravel(state.weights)
+
+    np.testing.assert_allclose(train("imgl"), train("mgl"), rtol=0, atol=1e-6)

@@ -200,7 +200,7 @@ class UpperConfig(Settings):
         require_positive("upper", self, "unroll")
         for name in ("noise_penalty", "size_penalty"):
             require(0 <= getattr(self, name) < math.inf, f"upper.{name}", getattr(self, name), "0 or a positive number")
-        require(0 <= self.memory <= 1, "upper.memory", self.memory, "between 0 and 1")
+        require(0 <= self.memory <= 1, "upper.memory", self.memory, "a number from 0 to 1")
         for name, known in (
             ("sampling", ("interleaved", "round")),
             ("second_order", ("exact", "opg", "none")),

@@ -157,7 +157,8 @@ class BiLevel:
         config = self.config.weights
         assert config.learning_rate is not None
         rate = with_head_start(config.learning_rate, config.head_start) if config.head_start else config.learning_rate
-        return adam(rate, config.max_grad_norm)
+        # IMGL's gradients carry alpha, 1e-4: Adam's usual 1e-8 would not be small beside them.
+        return adam(rate, config.max_grad_norm, eps=1e-16)
 
     def acting(self, state: TrainState) -> Policy:
         """The policy as the environment meets it."""

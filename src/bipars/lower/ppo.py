@@ -27,7 +27,7 @@ class Samples(NamedTuple):
     credit: Float[Array, "sample phi"] | None = None
     """Derivative of the modified advantage with respect to phi."""
     weighted: Float[Array, " sample"] | None = None
-    """The part of the modified advantage that phi is in: weighted terms to come, whose derivative is `credit`."""
+    """Weighted terms to come, in units of the modified advantage; `credit` is their derivative, the normaliser held."""
 
 
 def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
@@ -52,8 +52,10 @@ class Learner(NamedTuple):
 ADAM = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
 
 
-def adam(learning_rate: optax.ScalarOrSchedule, max_grad_norm: float | None) -> optax.GradientTransformation:
-    optimiser = optax.adam(learning_rate, **ADAM)
+def adam(
+    learning_rate: optax.ScalarOrSchedule, max_grad_norm: float | None, eps: float = ADAM["eps"]
+) -> optax.GradientTransformation:
+    optimiser = optax.adam(learning_rate, **ADAM | {"eps": eps})
     return optimiser if max_grad_norm is None else optax.chain(optax.clip_by_global_norm(max_grad_norm), optimiser)
 
 

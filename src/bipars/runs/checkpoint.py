@@ -49,7 +49,9 @@ def decode_tree(content: bytes, like: Tree, source: str) -> Tree:
         name = jax.tree_util.keystr(path)
         array = arrays.get(name)
         if array is None:
-            raise CheckpointError(f"{source} has no array '{name}'; it was written for another configuration")
+            raise CheckpointError(
+                f"{source} has no array '{name}'; it was written for another configuration or by an older bipars"
+            )
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             raise CheckpointError(
                 f"{source}: array '{name}' is {array.dtype}{list(array.shape)}; "

@@ -96,7 +96,7 @@ def penalise_noise(v: Parameters, move: Parameters, penalty: float) -> Parameter
 
 
 def penalise_size(v: Theta, step: LowerStep, clip: float, penalty: float) -> Theta:
-    """v - penalty g+, with g+ the part of g~ that the weights are in: phi climbs <v, g+> - penalty/2 |g+|^2.
+    """v - penalty g+, with g+ what weighted terms add to g~, no baseline: phi climbs <v, g+> - penalty/2 |g+|^2.
 
     The other penalty fades as the policy gets good, since <v, d> does; this one stays, and keeps useless weights at 0.
     """
