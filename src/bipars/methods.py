@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 import jax
 
@@ -208,8 +208,8 @@ def resolve(config: Config, env: HasSpaces) -> Config:
     method = find_method(config.method)
     if method.deterministic:
         config = resolve_deterministic(config, env)
-    elif config.ddpg != DDPGConfig():
-        raise UsageError(f"method '{config.method}' trains PPO; settings of ddpg have no effect. Use those of ppo")
+    else:
+        refuse_idle(f"method '{config.method}' trains PPO", "ddpg", config.ddpg, DDPGConfig(), "those of ppo and upper")
     weights = config.weights
     form = weights.form
     if form == "auto":
@@ -321,6 +321,14 @@ MOST_REMEMBERED = 2**31 - 1
 """Transitions that can be counted."""
 
 
+def refuse_idle(why: str, room: str, given: Any, usual: Any, instead: str) -> None:
+    """A setting of the other kind of lower level is a mistake."""
+    for field in fields(given):
+        value = getattr(given, field.name)
+        if value != getattr(usual, field.name):
+            raise UsageError(f"{why}; {room}.{field.name} is {value!r} and has no effect. Use {instead}")
+
+
 def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
     """What only concerns methods with a deterministic policy."""
     name, method = config.method, find_method(config.method)
@@ -330,8 +338,7 @@ def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
             f"{env.actions.n} discrete ones. Use '{name.removeprefix('ddpg').removeprefix('-') or 'ppo'}'"
         )
     for room, given, usual in (("ppo", config.ppo, PPOConfig()), ("upper", config.upper, UpperConfig())):
-        if given != usual:
-            raise UsageError(f"method '{name}' trains DDPG; settings of {room} have no effect. Use those of ddpg")
+        refuse_idle(f"method '{name}' trains DDPG", room, given, usual, "those of ddpg")
     if method.estimator is not None and config.weights.form not in ("auto", "state", "scalar"):
         raise UsageError(
             f"method '{name}' shows z(s) to a network before an action is chosen; weights.form is "
