@@ -4,7 +4,7 @@ An estimator knows nothing of the loop that calls it, and the loop nothing of th
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,6 @@ from bipars.networks import ravel
 from bipars.shaping.weights import WeightFunction
 
 Theta = CategoricalPolicy | GaussianPolicy
-Parameters = TypeVar("Parameters")
 TINY = 1e-30
 """Below the square of any length that means something."""
 
@@ -85,7 +84,7 @@ def true_gradient(policy: Policy, samples: Samples, clip: float) -> Any:
     return jax.grad(surrogate)(policy, samples, samples.true_advantage, clip)
 
 
-def penalise_noise(v: Parameters, move: Parameters, penalty: float) -> Parameters:
+def penalise_noise(v: Theta, move: Theta, penalty: float) -> Theta:
     """v - kappa d, with d the move of theta that is differentiated and kappa = penalty * <v, d> / |d|^2.
 
     At penalty 1 what remains of v stands at right angles to d: phi then climbs <v, d> / |d|, the alignment of v with

@@ -41,7 +41,7 @@ def true_gradient(policy: DeterministicPolicy, samples: Judged) -> Deterministic
     return jax.grad(lambda theta: samples.critic(samples.obs, theta(samples.obs)).mean())(policy)
 
 
-def penalised(
+def penalise_size(
     v: DeterministicPolicy, step: DeterministicStep, weights: WeightFunction, penalty: float
 ) -> DeterministicPolicy:
     """v - kappa g+, with g+ what sum_k z_k B_k adds to the gradient that theta climbed.
@@ -104,7 +104,7 @@ class DeterministicMetaGradient(Memoryless):
         weights: WeightFunction,
         samples: Judged,
     ) -> tuple[WeightFunction, Any]:
-        v = penalised(true_gradient(policy, samples), step, weights, self.noise_penalty)
+        v = penalise_size(true_gradient(policy, samples), step, weights, self.noise_penalty)
         action, w = jax.jvp(lambda theta: theta(step.samples.obs), (step.policy,), (v,))
         return jax.grad(slope_along)(weights, step.samples, action, w), h
 
@@ -196,5 +196,5 @@ class DeterministicIncremental:
         samples: Judged,
     ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
         h = self.follow(h, step, weights)
-        v = penalised(true_gradient(policy, samples), step, weights, self.noise_penalty)
+        v = penalise_size(true_gradient(policy, samples), step, weights, self.noise_penalty)
         return unravel_like(weights, ravel(v) @ h), h
