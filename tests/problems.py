@@ -40,14 +40,6 @@ class Problem(NamedTuple):
         mean, std = normaliser(advantage)
         return ((advantage - stop(mean)) / stop(std)).reshape(-1)
 
-    def weighted(self, weights):
-        """What the weighted terms have in A~."""
-        rewards = self.reward + jnp.sum(weights(self.obs, self.action) * self.terms, axis=-1), self.reward
-        with_terms, without = (
-            gae(reward, self.value, self.next_value, self.terminated, self.done, GAMMA, 1.0)[0] for reward in rewards
-        )
-        return ((with_terms - without) / self.scale()).reshape(-1)
-
     def scale(self):
         reward = self.reward + jnp.sum(self.weights(self.obs, self.action) * self.terms, axis=-1)
         return normaliser(gae(reward, self.value, self.next_value, self.terminated, self.done, GAMMA, 1.0)[0])[1]
@@ -59,7 +51,7 @@ class Problem(NamedTuple):
             lambda x: x.reshape(-1, *x.shape[2:]),
             Samples(self.obs, self.action, self.log_prob, self.reward, self.true_advantage, (), credit),
         )
-        return flat._replace(modified_advantage=self.modified_advantage(weights), weighted=self.weighted(weights))
+        return flat._replace(modified_advantage=self.modified_advantage(weights))
 
 
 def make_problem(

@@ -313,31 +313,6 @@ def test_noise_penalty_climbs_the_alignment_with_the_direction_of_the_step(penal
     assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, expected))
 
 
-def test_size_penalty_charges_for_the_squared_length_of_what_the_weighted_terms_add():
-    problem, kappa = make_problem(True, 2, "state-action"), 0.7
-    samples = problem.samples()
-    step = LowerStep(problem.policy, samples)
-    after = jax.tree.map(lambda x: 0.9 * x, problem.policy)
-    v = ravel(jax.grad(surrogate)(after, samples, samples.true_advantage, CLIP))
-
-    def climbed(weights):
-        def uphill(advantage):
-            ratio = lambda theta: jnp.exp(theta.log_prob(samples.obs, samples.action) - samples.log_prob)  # noqa: E731
-            kept = unclipped(ratio(problem.policy), samples.modified_advantage, CLIP)
-            return ravel(jax.grad(lambda theta: jnp.mean(ratio(theta) * kept * advantage))(problem.policy))
-
-        added = uphill(problem.weighted(weights))
-        return v @ uphill(problem.modified_advantage(weights)) - kappa / 2 * added @ added
-
-    expected = jax.grad(climbed)(problem.weights)
-    found, _ = MetaGradient(CLIP, 0.0, kappa).update((), step, after, problem.weights, samples)
-    assert_same(found, expected)
-    estimator = IncrementalMetaGradient(CLIP, ALPHA, "none", 0.0, kappa)
-    h = estimator.init(problem.policy, problem.weights, samples)
-    imgl, _ = estimator.update(h, step, after, problem.weights, samples)
-    assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, expected))
-
-
 def test_outer_product_from_either_side():
     for n, m in ((5, 40), (40, 5)):
         g, h = jax.random.normal(jax.random.key(n), (20, n)), jax.random.normal(jax.random.key(m), (n, m))

@@ -13,7 +13,7 @@ from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConf
 from bipars.lower.advantages import gae
 from bipars.networks import ravel
 from bipars.program import build, complete
-from bipars.train import ascend
+from bipars.train import BiLevel, ascend
 from problems import assert_same
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -30,18 +30,22 @@ def aligned(v, move, kappa):
 
 
 @pytest.mark.parametrize(
-    ("method", "kappa", "size", "follow", "memory"),
+    ("method", "kappa", "trust", "follow", "memory"),
     [
-        ("mgl", 1.0, 0.0, True, 1.0),
-        ("mgl", 0.0, 0.0, False, 1.0),
-        ("mgl", 1.0, 0.8, True, 1.0),
-        ("mgl", 0.5, 0.8, False, 1.0),
-        ("unrolled", 1.0, 0.0, True, 1.0),
-        ("imgl", 0.5, 0.0, True, 1.0),
-        ("imgl", 1.0, 0.0, True, 0.7),
+        ("mgl", 1.0, None, True, 1.0),
+        ("mgl", 0.0, None, False, 1.0),
+        ("mgl", 1.0, 0.3, True, 1.0),
+        ("mgl", 1.0, 0.0, False, 1.0),
+        ("unrolled", 1.0, None, True, 1.0),
+        ("unrolled", 1.0, 1.0, True, 1.0),
+        ("imgl", 0.5, None, True, 1.0),
+        ("imgl", 1.0, 0.6, True, 0.7),
     ],
 )
-def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, size, follow, memory):
+def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, follow, memory, monkeypatch):
+    """To phi a step is the one of full trust, which climbs both advantages alike."""
+    share, believed = (1.0, 1.0) if trust is None else (trust / 2, 0.5)
+    monkeypatch.setattr(BiLevel, "judge", lambda self, state, samples: (state.evidence, trust, {}))
     config = complete(
         Config(
             env="cartpole", method=method, terms=("harmful", "beneficial"),
@@ -52,8 +56,8 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, size, fo
             ),
             weights=WeightConfig(hidden=(3,), learning_rate=0.05),
             upper=UpperConfig(
-                noise_penalty=kappa, size_penalty=size, unroll=3, second_order="exact", follow_weights=follow,
-                memory=memory,
+                noise_penalty=kappa, earned_trust=trust is not None, unroll=3, second_order="exact",
+                follow_weights=follow, memory=memory,
             ),
         )
     )  # fmt: skip
@@ -80,37 +84,20 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, size, fo
     at_first = modified(first_phi, LAMBDA)
     slopes = jax.jit(jax.jacrev(lambda phi: modified(phi, 1.0)))(first_phi) / at_first.std()  # equation 8
 
-    without_terms = advantages(batch.reward, before.learner.critics[0], 1.0)
-    weighted_at_first = (modified(first_phi, 1.0) - without_terms) / at_first.std()
-
-    def moved(phi):
-        return slopes @ (phi - (first_phi if follow else hold(phi)))
-
-    def advantage(phi):
-        return (at_first - at_first.mean()) / at_first.std() + moved(phi)
-
     true = advantages(batch.reward, before.learner.critics[1], LAMBDA)
     true = (true - true.mean()) / true.std()
+
+    def advantage(phi, share):
+        moved = slopes @ (phi - (first_phi if follow else hold(phi)))
+        return share * ((at_first - at_first.mean()) / at_first.std() + moved) + (1 - share) * true
 
     def surrogate(theta, draw, advantage):
         ratio = jnp.exp(as_policy(theta).log_prob(obs[draw], action[draw]) - log_prob[draw])
         return jnp.mean(jnp.minimum(ratio * advantage[draw], jnp.clip(ratio, 1 - CLIP, 1 + CLIP) * advantage[draw]))
 
-    uphill = jax.jit(lambda theta, phi, draw: jax.grad(surrogate)(theta, draw, advantage(phi)))
+    taken = jax.jit(lambda theta, phi, draw: jax.grad(surrogate)(theta, draw, advantage(phi, share)))
+    uphill = jax.jit(lambda theta, phi, draw: jax.grad(surrogate)(theta, draw, advantage(phi, believed)))
     true_gradient = jax.jit(lambda theta, draw: jax.grad(surrogate)(theta, draw, true))
-
-    def charge(theta, phi, draw):
-        """For what the weighted terms add to a step; what is clipped adds nothing."""
-
-        def added(theta):
-            ratio, a = (
-                jnp.exp(as_policy(theta).log_prob(obs[draw], action[draw]) - log_prob[draw]),
-                advantage(phi)[draw],
-            )
-            kept = hold(jnp.where(a > 0, ratio <= 1 + CLIP, ratio >= 1 - CLIP))
-            return jnp.mean(ratio * kept * (weighted_at_first + moved(phi))[draw])
-
-        return size / 2 * jnp.sum(jax.grad(added)(theta) ** 2)
 
     def adam(theta, m, v, time, gradient):
         gradient = gradient * hold(jnp.minimum(1.0, LONGEST / jnp.linalg.norm(gradient)))
@@ -126,11 +113,11 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, size, fo
         start = theta
         past = [*past, (theta, m, v, time, phi, lower_draw)][-3:]
         gradient = uphill(theta, phi, lower_draw)
-        theta, m, v = adam(theta, m, v, time, gradient)
+        theta, m, v = adam(theta, m, v, time, taken(theta, phi, lower_draw))
         up = true_gradient(theta, upper_draw)
 
         def one_step(change, phi=phi, draw=lower_draw, start=start, up=up):
-            return aligned(up, uphill(start, phi + change, draw), kappa) - charge(start, phi + change, draw)
+            return aligned(up, uphill(start, phi + change, draw), kappa)
 
         def three_steps(change, past=past, up=up):
             theta, m, v, *_ = past[0]
@@ -438,7 +425,7 @@ def test_imgl_that_forgets_all_is_mgl():
             method=method,
             terms=("harmful",),
             ppo=PPOConfig(update_period=400, num_envs=4, gradient_steps=6, batch_size=64),
-            upper=UpperConfig(noise_penalty=1.0, size_penalty=0.1, memory=0.0),
+            upper=UpperConfig(noise_penalty=1.0, memory=0.0),
         )
         loop = build(complete(config)).algorithm
         state = loop.init(jnp.uint32(0))

@@ -190,16 +190,15 @@ class UpperConfig(Settings):
     """Within a round, move the modified advantages along with phi; none: unless its weights are bounded."""
     noise_penalty: float = 0.0
     """0: phi climbs the alignment of the modified gradient with the true one; 1: of its direction alone."""
-    size_penalty: float = 0.0
-    """Charge for the size of what weighted terms add to the modified gradient: useless terms stay at weight 0."""
+    earned_trust: bool = False
+    """The policy follows the weighted terms only while there is evidence that they point up the true return."""
     relative_value_loss: bool = True
     """Divide the error of the true critic V by its target's variance."""
 
     def check(self) -> None:
         self._check_types("upper.")
         require_positive("upper", self, "unroll")
-        for name in ("noise_penalty", "size_penalty"):
-            require(0 <= getattr(self, name) < math.inf, f"upper.{name}", getattr(self, name), "0 or a positive number")
+        require(0 <= self.noise_penalty < math.inf, "upper.noise_penalty", self.noise_penalty, "0 or a positive number")
         require(0 <= self.memory <= 1, "upper.memory", self.memory, "a number from 0 to 1")
         for name, known in (
             ("sampling", ("interleaved", "round")),

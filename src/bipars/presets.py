@@ -17,7 +17,7 @@ def preset(env: str, method: str = "mgl") -> Config:
     if method.startswith("ddpg"):
         return _deterministic(env, method)
     if find_compiled(env) is not None:
-        upper = UpperConfig(noise_penalty=1.0, memory=0.5)  # docs/results.md has the measurements
+        upper = UpperConfig(noise_penalty=1.0, memory=0.5, earned_trust=True)  # docs/results.md has the measurements
         return Config(env=env, method=method, weights=_weights(method), upper=upper)
     if env in TORQUE_WEIGHTS:
         return _mujoco(env, method)

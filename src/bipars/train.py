@@ -23,6 +23,7 @@ from bipars.signals import Signals, episode_sums, modified_reward, sample_visite
 from bipars.upper.base import Estimator, LowerStep, Theta, h_of_round
 from bipars.upper.credit import advantage_credit, through_normaliser
 from bipars.upper.rcpo import Multiplier
+from bipars.upper.trust import MOST, as_trusted, judge, trust
 
 
 class Scales(NamedTuple):
@@ -52,6 +53,8 @@ class TrainState(NamedTuple):
     scales: Scales
     unfinished: Float[Array, "env sum"]
     """Sums of the episodes that are still running."""
+    evidence: Float[Array, ""] | None
+    """That the weighted terms are worth the policy's trust, where they must earn it."""
     evaluation: Evaluation | None
     """The newest one, where not every round is evaluated."""
 
@@ -145,12 +148,17 @@ class BiLevel:
             potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), self.world),
             scales=scales,
             unfinished=jnp.zeros((self.config.lower.num_envs, sums)),
+            evidence=jnp.full((), MOST) if self.earns_trust else None,
             evaluation=None if self.config.evaluation_every == 1 else self._no_evaluation(),
         )
 
     @property
     def samples_by_round(self) -> bool:
         return self.estimator is not None and self.config.upper.sampling == "round"
+
+    @property
+    def earns_trust(self) -> bool:
+        return self.estimator is not None and self.estimator.needs_credit and bool(self.config.upper.earned_trust)
 
     @property
     def weights_adam(self) -> optax.GradientTransformation:
@@ -174,6 +182,8 @@ class BiLevel:
     def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Samples | None, Signals]:
         """All gradient steps of one round on its batch."""
         samples, z, scales = self.learn_from(state, batch, batch.terms)
+        evidence, trusted, judged = self.judge(state, samples)
+        samples = samples._replace(weighted=None)  # has served its purpose
 
         def draw(samples: Samples, index: Int[Array, " batch"]) -> Samples:
             return jax.tree.map(lambda x: x[index], samples)
@@ -182,11 +192,13 @@ class BiLevel:
             learner, weights, optimiser, h = carry
             minibatch, before, gradient = draw(samples, index[0]), learner.policy, None
             minibatch = self.follow_weights(minibatch, state.weights, weights)
-            learner, uphill, log = self.lower_step(learner, weights, minibatch)  # lines 7-8
+            learner, uphill, log = self.lower_step(learner, weights, as_trusted(minibatch, trusted))  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
-                fresh = draw(samples._replace(credit=None, weighted=None), index[1])
-                step = LowerStep(before, minibatch, learner.policy_optimiser, uphill)
+                fresh = draw(samples._replace(credit=None), index[1])
+                step = LowerStep(before, self.believed(minibatch), learner.policy_optimiser)
+                if not self.earns_trust:
+                    step = step._replace(gradient=uphill)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
@@ -196,7 +208,7 @@ class BiLevel:
         index = jax.random.randint(key, shape, 0, samples.log_prob.size)
         start = (state.learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h))
         (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, index)
-        log = jax.tree.map(jnp.mean, log) | ({} if batch.advice is None else batch.advice.log)
+        log = jax.tree.map(jnp.mean, log) | judged | ({} if batch.advice is None else batch.advice.log)
         if gradients is not None:
             log["weight_gradient_snr"] = signal_to_noise(gradients)
         if self.multiplier is not None:
@@ -213,8 +225,9 @@ class BiLevel:
             h=h,
             scales=scales,
             unfinished=unfinished,
+            evidence=evidence,
         )
-        return state, samples if self.samples_by_round else None, signals
+        return state, self.believed(samples) if self.samples_by_round else None, signals
 
     @compiled
     def improve_weights(
@@ -268,7 +281,8 @@ class BiLevel:
             if self.estimator is not None and self.estimator.needs_credit:
                 discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
                 credit = advantage_credit(weights, obs, batch.action, terms, batch.done, discount, scale)
-                weighted = discounted_suffix_sums(jnp.sum(z * terms, axis=-1), batch.done, discount) / scale
+                if self.earns_trust:
+                    weighted = discounted_suffix_sums(jnp.sum(z * terms, axis=-1), batch.done, discount) / scale
                 if self.config.upper.through_normaliser:
                     credit = through_normaliser(credit, modified_advantage)
         if self.estimator is not None:
@@ -283,6 +297,19 @@ class BiLevel:
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
         return flat, z, Scales(moments, tuple(returns))
 
+    def judge(
+        self, state: TrainState, samples: Samples
+    ) -> tuple[Float[Array, ""] | None, Float[Array, ""] | None, dict[str, Array]]:
+        """What a new batch says of the weighted terms: the evidence so far, the trust it earns them, and the log."""
+        if state.evidence is None:
+            return None, None, {}
+        evidence, log = judge(state.evidence, state.learner.policy, samples, self.config.ppo.num_envs)
+        return evidence, trust(evidence), log
+
+    def believed(self, samples: Samples) -> Samples:
+        """The samples as phi sees a step on them: whatever trust there is, it asks what full trust would come to."""
+        return as_trusted(samples, 1.0) if self.earns_trust else samples
+
     def follow_weights(self, samples: Samples, before: WeightFunction, now: WeightFunction) -> Samples:
         """Modified advantages under the weights as they are now, to first order: phi moves after every step of theta.
 
@@ -290,11 +317,8 @@ class BiLevel:
         """
         if samples.credit is None or self.samples_by_round or not self.config.upper.follow_weights:
             return samples
-        assert samples.weighted is not None
         moved = samples.credit @ (ravel(now) - ravel(before))
-        return samples._replace(
-            modified_advantage=samples.modified_advantage + moved, weighted=samples.weighted + moved
-        )
+        return samples._replace(modified_advantage=samples.modified_advantage + moved)
 
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples

@@ -27,7 +27,7 @@ class Samples(NamedTuple):
     credit: Float[Array, "sample phi"] | None = None
     """Derivative of the modified advantage with respect to phi."""
     weighted: Float[Array, " sample"] | None = None
-    """Weighted terms to come, in units of the modified advantage; `credit` is their derivative, the normaliser held."""
+    """Weighted terms to come, in units of the modified advantage: what they are judged by."""
 
 
 def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
@@ -36,7 +36,7 @@ def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
     action = jnp.zeros((size, actions.size)) if isinstance(actions, BoxActions) else jnp.zeros(size, jnp.int32)
     obs = jnp.zeros((size, env.observation_size))
     slopes = None if credit is None else jnp.zeros((size, credit))
-    return Samples(obs, action, nothing, nothing, nothing, (), slopes, None if credit is None else nothing)
+    return Samples(obs, action, nothing, nothing, nothing, (), slopes)
 
 
 class Learner(NamedTuple):

@@ -23,6 +23,7 @@ MEASURES = {
     "evaluation_action_size": "mean |action|",
 }
 GRADIENTS = {
+    "trust": "trust that the terms have earned",
     "weight_gradient_snr": "signal-to-noise of the weight gradient",
     "weight_gradient_norm": "length of the weight gradient",
     "policy_gradient_norm": "length of the policy gradient",

@@ -222,9 +222,11 @@ def _episode_table(episode: dict[str, Any], terms: list[str]) -> tuple[Sequence[
 def _draw_gradients(part: dict[str, Any]) -> Any:
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(1, len(GRADIENTS), figsize=(11, 3.4))
+    known = {key: words for key, words in GRADIENTS.items() if any(cell["gradients"][key] for cell in part["cells"])}
+    figure, axes = plt.subplots(1, len(known), figsize=(0.5 + 3.5 * len(known), 3.4), squeeze=False)
     figure.subplots_adjust(left=0.05, right=0.99, bottom=0.15, top=0.9)
-    for axis, (key, words) in zip(axes, GRADIENTS.items(), strict=True):
+    axes = axes[0]
+    for axis, (key, words) in zip(axes, known.items(), strict=True):
         for i, cell in enumerate(part["cells"]):
             curve = cell["gradients"][key]
             if curve:

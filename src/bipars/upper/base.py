@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
-from bipars.lower.ppo import Samples, probability_ratio, surrogate, unclipped
+from bipars.lower.ppo import Samples, surrogate
 from bipars.networks import ravel
 from bipars.shaping.weights import WeightFunction
 
@@ -94,22 +94,6 @@ def penalise_noise(v: Theta, move: Theta, penalty: float) -> Theta:
     return jax.tree.map(lambda a, b: a - kappa * b, v, move)
 
 
-def penalise_size(v: Theta, step: LowerStep, clip: float, penalty: float) -> Theta:
-    """v - penalty g+, with g+ what weighted terms add to g~, no baseline: phi climbs <v, g+> - penalty/2 |g+|^2.
-
-    The other penalty fades as the policy gets good, since <v, d> does; this one stays, and keeps useless weights at 0.
-    """
-    samples, weighted = step.samples, step.samples.weighted
-    assert weighted is not None
-
-    def added(theta: Theta) -> Float[Array, ""]:
-        ratio = probability_ratio(theta, samples)
-        kept = jax.lax.stop_gradient(unclipped(ratio, samples.modified_advantage, clip))
-        return jnp.mean(ratio * kept * weighted)
-
-    return jax.tree.map(lambda a, b: a - penalty * b, v, jax.grad(added)(step.policy))
-
-
 def modified_gradient(step: LowerStep, clip: float) -> Theta:
     """g~: what the lower level climbed, the direction of a plain gradient step."""
     if step.gradient is not None:
@@ -144,5 +128,5 @@ def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightF
 
 __all__ = [
     "Estimator", "LowerStep", "Memoryless", "Theta", "h_of_round", "hessian_product", "modified_gradient",
-    "penalise_noise", "penalise_size", "ravel", "true_gradient", "unravel_like",
+    "penalise_noise", "ravel", "true_gradient", "unravel_like",
 ]  # fmt: skip

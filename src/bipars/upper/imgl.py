@@ -23,7 +23,6 @@ from bipars.upper.base import (
     hessian_product,
     modified_gradient,
     penalise_noise,
-    penalise_size,
     ravel,
     true_gradient,
     unravel_like,
@@ -77,7 +76,6 @@ class IncrementalMetaGradient:
     """alpha of the lower level; unlike MGL's, h is not free of scale."""
     second_order: SecondOrder
     noise_penalty: float = 0.0
-    size_penalty: float = 0.0
     memory: float = 1.0
     """The share of h that is kept from one step to the next: 1 is the paper's, at 0 only the newest step counts."""
     needs_credit: bool = True
@@ -111,6 +109,4 @@ class IncrementalMetaGradient:
         if self.noise_penalty:
             move = jax.tree.map(lambda old, new: self.memory * old + new, move, modified_gradient(step, self.clip))
             v = penalise_noise(v, move, self.noise_penalty)
-        if self.size_penalty:
-            v = penalise_size(v, step, self.clip, self.size_penalty)
         return unravel_like(weights, ravel(v) @ h), Trace(h, move)

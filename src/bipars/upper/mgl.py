@@ -18,7 +18,6 @@ from bipars.upper.base import (
     Theta,
     modified_gradient,
     penalise_noise,
-    penalise_size,
     true_gradient,
     unravel_like,
 )
@@ -37,7 +36,6 @@ def pull_back(v: Theta, step: LowerStep, clip: float) -> Float[Array, " phi"]:
 class MetaGradient(Memoryless):
     clip: float
     noise_penalty: float = 0.0
-    size_penalty: float = 0.0
     needs_credit: bool = True
 
     def update(
@@ -46,6 +44,4 @@ class MetaGradient(Memoryless):
         v = true_gradient(policy, samples, self.clip)
         if self.noise_penalty:
             v = penalise_noise(v, modified_gradient(step, self.clip), self.noise_penalty)
-        if self.size_penalty:
-            v = penalise_size(v, step, self.clip, self.size_penalty)
         return unravel_like(weights, pull_back(v, step, self.clip)), h

@@ -24,7 +24,6 @@ from bipars.upper.base import (
     Theta,
     modified_gradient,
     penalise_noise,
-    penalise_size,
     true_gradient,
     unravel_like,
 )
@@ -51,7 +50,6 @@ class Unrolled:
     length: int
     """K."""
     noise_penalty: float = 0.0
-    size_penalty: float = 0.0
     needs_credit: bool = True
     restarts: bool = False
 
@@ -68,8 +66,6 @@ class Unrolled:
         if self.noise_penalty:
             oldest = jax.tree.map(lambda ring: ring[(h.newest + 1) % self.length], h.steps.policy)
             v = penalise_noise(v, optax.tree.sub(policy, oldest), self.noise_penalty)
-        if self.size_penalty:
-            v = penalise_size(v, step, self.clip, self.size_penalty)
 
         def back(slopes: tuple[Theta, Theta], age: Int[Array, ""]) -> tuple[tuple[Theta, Theta], Float[Array, " phi"]]:
             theta, m = slopes
@@ -110,4 +106,4 @@ class Unrolled:
 
 def needed(samples: Samples) -> Samples:
     """What a step must be remembered with."""
-    return samples._replace(true_advantage=None, value_targets=(), weighted=None)
+    return samples._replace(true_advantage=None, value_targets=())

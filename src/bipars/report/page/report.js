@@ -91,7 +91,7 @@
       const curve = cell.gradients[state.gradient];
       if (curve) traces.push(line(curve.steps, curve.median, cell.title, i));
     });
-    const log = state.gradient !== "weight_gradient_snr";
+    const log = state.gradient.endsWith("_norm");
     const shape = layout("environment steps", "", { showlegend: true });
     shape.yaxis.type = log ? "log" : "linear";
     if (!log) shape.yaxis.rangemode = "tozero";

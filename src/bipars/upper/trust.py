@@ -1,0 +1,87 @@
+"""Terms must earn the policy's trust: they count while there is evidence that they point up the true return.
+
+Before anything learns from a round's batch, phi has not seen it. So ask it: does what the weighted terms pull theta
+towards agree with the gradient of the true return? The answer is a t-statistic per round, and over the rounds they add
+up as in Page's test (CUSUM): evidence grows while they are clearly positive, and runs out when they no longer are.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bipars.lower.ppo import Samples
+from bipars.networks import ravel
+from bipars.upper.base import TINY, Theta
+
+PARTS = 16
+"""Into how many parts a batch is split, at least: one per environment, more where there are few."""
+CLEAR = 2.0
+"""Standard errors from which on the true gradient is told from noise. Below, a batch cannot judge terms by it."""
+DRIFT = 1.0
+"""What a round must show, in standard errors, for the evidence to grow."""
+LOUDEST = 3.0
+"""No single round says more than this."""
+DOUBT, CERTAINTY = 1.0, 3.0
+"""Evidence at which trust begins, and at which it is complete."""
+MOST = 6.0
+"""Evidence that can be saved up; what a run begins with, since people write terms that they believe in."""
+
+
+def judge(
+    evidence: Float[Array, ""], policy: Theta, samples: Samples, envs: int
+) -> tuple[Float[Array, ""], dict[str, Array]]:
+    """Evidence after one more batch, and what is logged of it."""
+    v, w = pulls(policy, samples, envs)
+    clear, agrees = agreement(v, v), agreement(v, w)
+    more = jnp.clip(agrees, -LOUDEST, LOUDEST) - DRIFT
+    evidence = jnp.where(clear > CLEAR, jnp.clip(evidence + more, 0.0, MOST), evidence)
+    return evidence, {"true_gradient_t": clear, "agreement_t": agrees, "trust": trust(evidence)}
+
+
+def agreement(v: Float[Array, "part theta"], w: Float[Array, "part theta"]) -> Float[Array, ""]:
+    """Mean of <v_i, w_j> over pairs of *different* parts of a batch, in standard errors (jackknife).
+
+    A part never meets itself, so noise has no sign here, however large it is.
+    """
+    parts, same = len(v), jnp.sum(v * w, axis=1)
+    sum_v, sum_w = v.sum(axis=0), w.sum(axis=0)
+    pairs = sum_v @ sum_w - same.sum()
+    # The same without part i: the pairs that it is in taken out.
+    without = (pairs - v @ sum_w - w @ sum_v + 2 * same) / ((parts - 1) * (parts - 2))
+    variance = (parts - 1) / parts * jnp.sum((without - without.mean()) ** 2)
+    return pairs / (parts * (parts - 1)) / jnp.sqrt(jnp.maximum(variance, TINY))
+
+
+def pulls(policy: Theta, samples: Samples, envs: int) -> tuple[Float[Array, "part theta"], Float[Array, "part theta"]]:
+    """Of every part of the batch: the gradient of the true return, and that of the weighted terms to come."""
+    assert samples.true_advantage is not None
+    assert samples.weighted is not None
+    time = samples.log_prob.size // envs
+    pieces = next(n for n in range(1, time + 1) if time % n == 0 and n * envs >= min(PARTS, time * envs))
+
+    def split(x: Array) -> Array:
+        by_env = jnp.swapaxes(x.reshape(time, envs, *x.shape[1:]), 0, 1)
+        return by_env.reshape(envs * pieces, time // pieces, *x.shape[1:])
+
+    def one(obs: Array, action: Array, true: Array, terms: Array) -> tuple[Array, Array]:
+        _, back = jax.vjp(lambda theta: theta.log_prob(obs, action), policy)
+        return ravel(back(true / true.size)[0]), ravel(back(terms / terms.size)[0])
+
+    weighted = samples.weighted - samples.weighted.mean()  # a baseline: constants pull nowhere, and only scatter
+    return jax.vmap(one)(*map(split, (samples.obs, samples.action, samples.true_advantage, weighted)))
+
+
+def trust(evidence: Float[Array, ""]) -> Float[Array, ""]:
+    """From 0, the policy climbs the true advantage alone, to 1, it climbs both alike."""
+    return jnp.clip((evidence - DOUBT) / (CERTAINTY - DOUBT), 0.0, 1.0)
+
+
+def as_trusted(samples: Samples, trust: Float[Array, ""] | float | None) -> Samples:
+    """The samples as a policy learns from them that trusts the terms so far: a mix of both advantages."""
+    if trust is None:
+        return samples
+    assert samples.true_advantage is not None
+    assert samples.credit is not None
+    share = trust / 2
+    mixed = share * samples.modified_advantage + (1 - share) * samples.true_advantage
+    return samples._replace(modified_advantage=mixed, credit=share * samples.credit)

@@ -1,0 +1,178 @@
+"""Terms that must earn the policy's trust: the evidence of a batch, how it adds up, and what comes of it."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.config import Config, PPOConfig, UpperConfig
+from bipars.lower.ppo import Samples, probability_ratio
+from bipars.networks import ravel
+from bipars.program import build, complete
+from bipars.upper.trust import MOST, agreement, as_trusted, judge, pulls, trust
+from problems import assert_same, make_problem
+
+PARTS, SIZE = 20, 50
+COMMON = np.random.default_rng(1000).normal(size=SIZE)
+
+
+def gradients(seed, along=0.0):
+    """Parts whose gradients are noise, and have a share of one direction in common."""
+    return jnp.asarray(np.random.default_rng(seed).normal(size=(PARTS, SIZE)) + along * COMMON)
+
+
+def test_agreement_is_the_mean_over_pairs_of_different_parts_in_jackknife_errors():
+    v, w = np.asarray(gradients(0, 0.2)), np.asarray(gradients(1, 0.1))
+
+    def mean(parts):
+        return np.mean([v[i] @ w[j] for i, j in itertools.permutations(parts, 2)])
+
+    without = np.array([mean([j for j in range(PARTS) if j != i]) for i in range(PARTS)])
+    error = np.sqrt((PARTS - 1) / PARTS * np.sum((without - without.mean()) ** 2))
+    assert float(agreement(v, w)) == pytest.approx(mean(range(PARTS)) / error, rel=1e-4)
+
+
+def test_agreement_has_a_sign_where_there_is_one_and_none_where_there_is_not():
+    v = gradients(0, 0.5)
+    assert agreement(v, gradients(1, 0.5)) > 4
+    assert agreement(v, gradients(1, -0.5)) < -4
+    # Noise that is the same in both: a part that met itself would take it for agreement.
+    noise = [float(agreement(gradients(s), 100 * gradients(s))) for s in range(200)]
+    assert abs(np.mean(noise)) < 0.3
+    assert np.mean(np.abs(noise) > 3) < 0.03
+
+
+def test_nothing_agrees_with_nothing():
+    assert agreement(jnp.zeros((PARTS, SIZE)), gradients(0)) == 0
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("continuous", [False, True])
+def test_pulls_are_gradients_of_both_returns_part_by_part(continuous):
+    problem = make_problem(continuous, 2, "state-action")
+    samples, (time, envs) = problem.samples(), problem.reward.shape
+    samples = samples._replace(weighted=jnp.sin(jnp.arange(samples.log_prob.size, dtype=jnp.float64)) + 3)
+    v, w = pulls(problem.policy, samples, envs)
+    pieces = len(v) // envs
+    assert time % pieces == 0
+    assert len(v) >= min(16, time * envs)
+
+    def brute_force(env, piece, signal):
+        rows = np.arange(piece * time // pieces, (piece + 1) * time // pieces) * envs + env
+        part = jax.tree.map(lambda x: x[rows], samples._replace(credit=None, value_targets=()))
+        part = part._replace(log_prob=problem.policy.log_prob(part.obs, part.action))
+        return ravel(jax.grad(lambda theta: jnp.mean(probability_ratio(theta, part) * signal[rows]))(problem.policy))
+
+    for i, (env, piece) in enumerate(itertools.product(range(envs), range(pieces))):
+        assert_same(v[i], brute_force(env, piece, samples.true_advantage))
+        assert_same(w[i], brute_force(env, piece, samples.weighted - samples.weighted.mean()))
+
+
+class Likelihood:
+    """A 'policy' whose gradient is the observation: batches with any gradients one likes."""
+
+    def __init__(self, theta):
+        self.theta = theta
+
+    def log_prob(self, obs, action):
+        return obs @ self.theta
+
+
+jax.tree_util.register_pytree_node(Likelihood, lambda p: ((p.theta,), None), lambda _, x: Likelihood(*x))
+
+
+def batch(true, terms, seed=0, scatter=1.0):
+    """400 samples of 20 environments: what the true return and the terms have of one direction."""
+    rng = np.random.default_rng(seed)
+    obs, nothing = rng.normal(size=(400, 5)), np.zeros(400)
+    signals = (along * obs[:, 0] + scatter * rng.normal(size=400) for along in (true, terms))
+    return Samples(obs, nothing, nothing, nothing, next(signals), weighted=next(signals))
+
+
+one_more = jax.jit(lambda evidence, samples: judge(evidence, Likelihood(jnp.zeros(5)), samples, 20)[0])
+
+
+def after(evidence, *batches):
+    for samples in batches:
+        evidence = one_more(jnp.asarray(evidence), samples)
+    return float(evidence)
+
+
+def test_evidence_runs_out_for_noise_at_once_for_harm_and_not_for_help():
+    assert after(MOST, *(batch(1, 1, s) for s in range(20))) == MOST
+    assert trust(jnp.asarray(after(MOST, batch(1, -1, 0), batch(1, -1, 1)))) == 0
+    noise = [after(MOST, *(batch(1, 0, s) for s in range(12 * k, 12 * k + 12))) for k in range(10)]
+    assert np.mean(np.asarray(noise) <= 1) >= 0.8
+
+
+def test_evidence_comes_back_within_two_rounds():
+    assert trust(jnp.asarray(after(0.0, batch(1, 1, 0), batch(1, 1, 1)))) == 1
+
+
+def test_a_batch_whose_true_gradient_is_noise_says_nothing():
+    assert after(4.2, *(batch(0, -1, s) for s in range(3))) == pytest.approx(4.2)
+    assert after(4.2, batch(0, 0, 0, scatter=0.0)) == pytest.approx(4.2)
+
+
+def test_trust_mixes_the_advantages_and_their_slopes():
+    samples = make_problem(True, 1, "state-action").samples()
+    assert as_trusted(samples, None) is samples
+    none, full = as_trusted(samples, 0.0), as_trusted(samples, 1.0)
+    np.testing.assert_array_equal(none.modified_advantage, samples.true_advantage)
+    np.testing.assert_allclose(
+        full.modified_advantage, (samples.modified_advantage + samples.true_advantage) / 2, rtol=1e-6
+    )
+    np.testing.assert_allclose(full.credit, samples.credit / 2)
+    np.testing.assert_array_equal(none.true_advantage, samples.true_advantage)
+
+
+def rounds(term, count):
+    config = Config(
+        env="cartpole-continuous", method="single", terms=(term,),
+        upper=UpperConfig(noise_penalty=1.0, earned_trust=True),
+    )  # fmt: skip
+    loop = build(complete(config)).algorithm
+    state, trust, iterate = loop.init(jnp.uint32(0)), [], jax.jit(loop.iterate)
+    for _ in range(count):
+        state, signals = iterate(state, jnp.uint32(0))
+        trust.append(float(signals.log["trust"]))
+    return trust
+
+
+@pytest.mark.parametrize(
+    ("term", "count", "kept"), [("harmful", 2, False), ("beneficial", 3, True), ("noise", 12, False)]
+)
+def test_a_term_keeps_the_trust_that_it_deserves(term, count, kept):
+    trust = rounds(term, count)
+    assert trust == [1.0] * count if kept else np.mean(trust[-min(count - 1, 3) :]) < 0.4
+
+
+def test_without_trust_the_policy_is_the_one_of_the_true_reward():
+    """Not a number of the weighted terms reaches theta, however large they are."""
+
+    def policy(scale):
+        config = Config(
+            env="cartpole", method="mgl", terms=("noise",),
+            ppo=PPOConfig(update_period=400, num_envs=4, gradient_steps=4, batch_size=64),
+            upper=UpperConfig(noise_penalty=1.0, earned_trust=True),
+        )  # fmt: skip
+        loop = build(complete(config)).algorithm
+        state = loop.init(jnp.uint32(0))._replace(evidence=jnp.zeros(()))
+        _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(0))
+        state, _, signals = loop.improve(
+            state._replace(env=None), batch._replace(terms=scale * batch.terms), jax.random.key(1)
+        )
+        return signals.log["trust"], ravel(state.learner.policy), ravel(state.weights)
+
+    (trust_one, policy_one, weights_one), (trust_other, policy_other, weights_other) = policy(1.0), policy(-7.0)
+    assert trust_one == trust_other == 0
+    np.testing.assert_array_equal(policy_one, policy_other)
+    assert not np.array_equal(weights_one, weights_other)
+
+
+def test_methods_without_a_use_for_it_go_without():
+    for method in ("ppo", "ns", "em"):
+        config = complete(Config(env="cartpole", method=method, terms=("noise",), upper=UpperConfig(earned_trust=True)))
+        assert not build(config).algorithm.earns_trust
