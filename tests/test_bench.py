@@ -85,6 +85,14 @@ def test_environments_alone_are_really_stepped(what, arguments):
     assert mujoco._child(what, "Hopper-v5", *arguments) > 0
 
 
+def test_training_is_measured_beside_the_same_steps_without_it():
+    """That they are the same, the measurement itself asserts."""
+    pytest.importorskip("mujoco")
+    training, alone = mujoco._child("training", "Hopper-v5", 20, 1, "ppo", 1)
+    assert training > 0
+    assert alone > 0
+
+
 def test_every_ratio_stands_beside_the_rate_it_is_of(monkeypatch, capsys):
     asked = []
 

@@ -6,6 +6,7 @@ Each measurement is a process of its own, one after the other. Rates are steps p
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -62,18 +63,37 @@ def _rate(step: Callable[[np.ndarray], Any], actions: np.ndarray) -> float:
     return best
 
 
+class _Noting:
+    """A world that remembers what it did last."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def run(self, policy: Any, state: Any, key: Any) -> Any:
+        self.began = state
+        end, self.batch = self._world.run(policy, state, key)
+        return end, self.batch
+
+
 def measure_training(task: str, num_envs: int, threads: int, method: str, updates: int) -> tuple[float, float]:
     """Whole updates: acting, stepping and learning. Also the environments alone, in turns with them.
 
-    A busy machine is faster in one minute than in the next, and a share of two rates must not depend on that.
+    It is the same first update every time, and the environments alone repeat its very steps: how long MuJoCo takes
+    depends on where bodies are and what they do. In turns, since a busy machine is faster in one minute than in the
+    next, and a share of two rates must not depend on that.
     """
     if threads == 1:
         use_one_core(0)
     keep_freed_memory()
     import jax
+    import jax.numpy as jnp
 
     from bipars.config import Config
     from bipars.envs.mujoco import MujocoEnvironment
+    from bipars.envs.spaces import native_actions
     from bipars.program import build, complete
 
     settings = {
@@ -85,49 +105,64 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
         "ppo": {"num_envs": num_envs},
     }
     config = Config.from_dict(settings)
-    program = build(complete(config))
-    state, _ = program.iterate(program.init(0), 0)
-    env = MujocoEnvironment(task, num_envs, threads)
-    env.reset(0)
     assert config.ppo.update_period == STEPS
-    actions, seconds, alone = _actions(env, num_envs), [], []
+    algorithm = build(complete(config)).algorithm
+    world: Any = _Noting(algorithm.world)
+    algorithm = replace(algorithm, world=world)
+    start = algorithm.init(jnp.uint32(0))
+    algorithm.iterate(start, jnp.uint32(0))
+    env = MujocoEnvironment(task, num_envs, threads)
+    actions = native_actions(env.action_space)(np.clip(world.batch.action, -1.0, 1.0))
+    seconds, alone = [], []
     for _ in range(updates):
         began = time.perf_counter()
-        state, signals = program.iterate(state, 0)
+        state, signals = algorithm.iterate(start, jnp.uint32(0))
         jax.block_until_ready((state.learner, signals))
         between = time.perf_counter()
+        env.restore(world.began.snapshot)
         for action in actions:
             env.step(action)
         seconds.append(between - began)
         alone.append(time.perf_counter() - between)
-    return STEPS / float(np.min(seconds)), STEPS / float(np.min(alone))
+        assert np.array_equal(env.snapshot()["state"], state.env.snapshot["state"]), "not the same steps"
+    return STEPS / min(seconds), STEPS / min(alone)
 
 
-def measure_peer(task: str, num_envs: int, threads: int) -> float:
-    """Stable-Baselines3's PPO: same environments, networks, batch and number of gradient steps."""
+def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
+    """Stable-Baselines3's PPO, the first update, too: same environments, networks, noise, batch and number of steps."""
     if threads == 1:
         use_one_core(0)
     import stable_baselines3
     import torch
     from stable_baselines3.common.env_util import make_vec_env
 
+    from bipars.config import PPOConfig
+
     torch.set_num_threads(threads)
-    model = stable_baselines3.PPO(
-        "MlpPolicy",
-        make_vec_env(task, n_envs=num_envs),
-        n_steps=STEPS // num_envs,
-        batch_size=800,
-        n_epochs=2,  # 50 gradient steps as ours, of 800 samples (which divide the batch) instead of 1024
-        gamma=0.999,
-        clip_range=0.2,
-        learning_rate=1e-4,
-        max_grad_norm=1.0,
-        policy_kwargs={"net_arch": [64, 64, 64], "activation_fn": torch.nn.ReLU},
-        device="cpu",
-    )
-    began = time.perf_counter()
-    model.learn(STEPS)
-    return STEPS / (time.perf_counter() - began)
+    env = make_vec_env(task, n_envs=num_envs, seed=0)
+    seconds = []
+    for _ in range(updates):
+        model = stable_baselines3.PPO(
+            "MlpPolicy",
+            env,
+            n_steps=STEPS // num_envs,
+            batch_size=800,
+            n_epochs=2,  # 50 gradient steps as ours, of 800 samples (which divide the batch) instead of 1024
+            gamma=0.999,
+            clip_range=0.2,
+            learning_rate=1e-4,
+            max_grad_norm=1.0,
+            policy_kwargs={
+                "net_arch": [64, 64, 64],
+                "activation_fn": torch.nn.ReLU,
+                "log_std_init": float(np.log(PPOConfig().initial_std)),
+            },
+            device="cpu",
+        )
+        began = time.perf_counter()
+        model.learn(STEPS)
+        seconds.append(time.perf_counter() - began)
+    return STEPS / min(seconds)
 
 
 def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
@@ -137,7 +172,7 @@ def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
     if find_spec("mujoco") is None:
         raise UsageError("bench mujoco needs MuJoCo: pip install 'bipars[mujoco]'")
     peer_installed = find_spec("stable_baselines3") is not None
-    print(f"{num_envs} environments; training: best of {updates} updates of {STEPS:,} steps after the first\n")
+    print(f"{num_envs} environments; training: the first update of {STEPS:,} steps, the best of {updates} times\n")
     for task in TASKS:
         print(task)
         alone = {threads: _child("fast", task, num_envs, threads) for threads in (1, 2)}
@@ -153,7 +188,7 @@ def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
                 mgl, _ = _child("training", task, num_envs, threads, "mgl", updates)
                 _row(f"training, mgl, {where}", mgl, f"{ppo / mgl:.2f} times ppo's time (bound 1.3)")
             if peer_installed:
-                peer = _child("peer", task, num_envs, threads)
+                peer = _child("peer", task, num_envs, threads, updates)
                 _row(f"Stable-Baselines3's PPO, {where}", peer, f"ours {ppo / peer:.2f} times that (bound 2)")
     if not peer_installed:
         print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")
