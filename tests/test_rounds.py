@@ -38,6 +38,8 @@ def aligned(v, move, kappa):
         ("mgl", 1.0, 0.0, False, 1.0),
         ("unrolled", 1.0, None, True, 1.0),
         ("unrolled", 1.0, 1.0, True, 1.0),
+        ("unrolled", 1.0, 0.3, True, 1.0),
+        ("unrolled", 1.0, 0.0, False, 1.0),
         ("imgl", 0.5, None, True, 1.0),
         ("imgl", 1.0, 0.6, True, 0.7),
     ],
@@ -45,7 +47,7 @@ def aligned(v, move, kappa):
 def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, follow, memory, monkeypatch):
     """To phi a step is the one of full trust, which climbs both advantages alike."""
     share, believed = (1.0, 1.0) if trust is None else (trust / 2, 0.5)
-    monkeypatch.setattr(BiLevel, "judge", lambda self, state, samples: (state.evidence, trust, {}))
+    monkeypatch.setattr(BiLevel, "judge", lambda self, state, batch, samples: (state.evidence, state.evidence, {}))
     config = complete(
         Config(
             env="cartpole", method=method, terms=("harmful", "beneficial"),
@@ -62,7 +64,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, f
         )
     )  # fmt: skip
     loop, key = build(config).algorithm, jax.random.key(7)
-    before = loop.init(jnp.uint32(0))
+    before = loop.init(jnp.uint32(0))._replace(evidence=None if trust is None else jnp.asarray(trust))
     _, batch = loop.world.run(loop.acting(before), before.env, jax.random.key(5))
     batch = batch._replace(action=batch.action.astype(jnp.int32))  # as it is in float32
     after, _, _ = loop.improve(before._replace(env=None), batch, key)
@@ -99,31 +101,35 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, f
     uphill = jax.jit(lambda theta, phi, draw: jax.grad(surrogate)(theta, draw, advantage(phi, believed)))
     true_gradient = jax.jit(lambda theta, draw: jax.grad(surrogate)(theta, draw, true))
 
-    def adam(theta, m, v, time, gradient):
-        gradient = gradient * hold(jnp.minimum(1.0, LONGEST / jnp.linalg.norm(gradient)))
-        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * hold(gradient) ** 2
-        step = RATE * m / (1 - 0.9**time) / (jnp.sqrt(v / (1 - 0.999**time)) + 1e-8)
-        return theta + jnp.where(v > 0, step, 0.0), m, v
+    def shortened(gradient):
+        return gradient * hold(jnp.minimum(1.0, LONGEST / jnp.linalg.norm(gradient)))
+
+    def step(m, v, time):
+        rate = RATE / (1 - 0.9**time) / (jnp.sqrt(v / (1 - 0.999**time)) + 1e-8)
+        return jnp.where(v > 0, rate, 0.0) * m
 
     m, v = jnp.zeros_like(theta), jnp.zeros_like(theta)
     upper = optax.adam(0.05, eps=1e-16)
     upper_state = upper.init(phi)
     past, h, move, none = [], jnp.zeros((theta.size, phi.size)), jnp.zeros_like(theta), jnp.zeros_like(phi)
     for time, (lower_draw, upper_draw) in enumerate(draws, 1):
-        start = theta
-        past = [*past, (theta, m, v, time, phi, lower_draw)][-3:]
-        gradient = uphill(theta, phi, lower_draw)
-        theta, m, v = adam(theta, m, v, time, taken(theta, phi, lower_draw))
+        start, first_m, gradient = theta, m, uphill(theta, phi, lower_draw)
+        climbed = shortened(taken(theta, phi, lower_draw))
+        m, v = 0.9 * m + 0.1 * climbed, 0.999 * v + 0.001 * climbed**2
+        theta = theta + step(m, v, time)
+        past = [*past, (start, first_m, v, time, phi, lower_draw)][-3:]
         up = true_gradient(theta, upper_draw)
 
         def one_step(change, phi=phi, draw=lower_draw, start=start, up=up):
             return aligned(up, uphill(start, phi + change, draw), kappa)
 
         def three_steps(change, past=past, up=up):
-            theta, m, v, *_ = past[0]
-            for _, _, _, time, phi, draw in past:
-                theta, m, v = adam(theta, m, v, time, uphill(theta, phi + change, draw))
-            return aligned(up, theta - past[0][0], kappa)
+            """Each from where the policy really was, at the rate that Adam really had, as full trust takes it."""
+            m, move = past[0][1], jnp.zeros_like(up)
+            for at, _, v, time, phi, draw in past:
+                m = 0.9 * m + 0.1 * shortened(uphill(at + move - hold(move), phi + change, draw))
+                move = move + step(m, v, time)
+            return aligned(up, move, kappa)
 
         h, move = memory * h, memory * move + gradient
 

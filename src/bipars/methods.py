@@ -120,6 +120,7 @@ METHODS: dict[str, Method] = {
             config.ppo.max_grad_norm,
             config.upper.unroll,
             config.upper.noise_penalty,
+            config.upper.earned_trust,
         ),
         every_step=True,
     ),

@@ -55,7 +55,8 @@ def _weights(method: str) -> WeightConfig:
 
 
 def _mujoco(env: str, method: str) -> Config:
-    """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised."""
+    """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised,
+    trust that must be earned."""
     config = Config(
         env=env,
         method=method,
@@ -68,7 +69,7 @@ def _mujoco(env: str, method: str) -> Config:
             normalise_observations=True,
             normalise_returns=True,
         ),
-        upper=UpperConfig(noise_penalty=1.0),
+        upper=UpperConfig(noise_penalty=1.0, earned_trust=True),  # docs/results-environments.md has the measurements
         weights=WeightConfig(
             low=-1.0, high=1.0, max_grad_norm=10.0, learning_rate=1e-3 if method in ("mgl", "imgl") else None
         ),

@@ -148,7 +148,7 @@ class BiLevel:
             potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), self.world),
             scales=scales,
             unfinished=jnp.zeros((self.config.lower.num_envs, sums)),
-            evidence=jnp.full((), MOST) if self.earns_trust else None,
+            evidence=jnp.full((), MOST, float) if self.earns_trust else None,
             evaluation=None if self.config.evaluation_every == 1 else self._no_evaluation(),
         )
 
@@ -182,7 +182,7 @@ class BiLevel:
     def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Samples | None, Signals]:
         """All gradient steps of one round on its batch."""
         samples, z, scales = self.learn_from(state, batch, batch.terms)
-        evidence, trusted, judged = self.judge(state, samples)
+        evidence, trusted, judged = self.judge(state, batch, samples)
         samples = samples._replace(weighted=None)  # has served its purpose
 
         def draw(samples: Samples, index: Int[Array, " batch"]) -> Samples:
@@ -197,8 +197,7 @@ class BiLevel:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
                 fresh = draw(samples._replace(credit=None), index[1])
                 step = LowerStep(before, self.believed(minibatch), learner.policy_optimiser)
-                if not self.earns_trust:
-                    step = step._replace(gradient=uphill)
+                step = step._replace(taken=uphill) if self.earns_trust else step._replace(gradient=uphill)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
@@ -298,13 +297,16 @@ class BiLevel:
         return flat, z, Scales(moments, tuple(returns))
 
     def judge(
-        self, state: TrainState, samples: Samples
+        self, state: TrainState, batch: Batch, samples: Samples
     ) -> tuple[Float[Array, ""] | None, Float[Array, ""] | None, dict[str, Array]]:
         """What a new batch says of the weighted terms: the evidence so far, the trust it earns them, and the log."""
         if state.evidence is None:
             return None, None, {}
         evidence, log = judge(state.evidence, state.learner.policy, samples, self.config.ppo.num_envs)
-        return evidence, trust(evidence), log
+        # Where nothing was earned and nothing ended, the true advantages are the critic's errors and nothing else.
+        silent = (jnp.ptp(batch.reward) == 0) & ~jnp.any(batch.terminated)
+        evidence = jnp.where(silent, state.evidence, evidence)
+        return evidence, trust(evidence), log | {"trust": trust(evidence)}
 
     def believed(self, samples: Samples) -> Samples:
         """The samples as phi sees a step on them: whatever trust there is, it asks what full trust would come to."""

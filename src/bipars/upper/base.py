@@ -31,6 +31,8 @@ class LowerStep(NamedTuple):
     """Adam's state after it."""
     gradient: Theta | None = None
     """Of the modified return, where the step has computed it anyway."""
+    taken: Theta | None = None
+    """The gradient that was really climbed, where the policy did not trust the samples' modified advantages."""
 
 
 class Estimator(Protocol):

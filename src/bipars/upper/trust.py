@@ -35,7 +35,7 @@ def judge(
     clear, agrees = agreement(v, v), agreement(v, w)
     more = jnp.clip(agrees, -LOUDEST, LOUDEST) - DRIFT
     evidence = jnp.where(clear > CLEAR, jnp.clip(evidence + more, 0.0, MOST), evidence)
-    return evidence, {"true_gradient_t": clear, "agreement_t": agrees, "trust": trust(evidence)}
+    return evidence, {"true_gradient_t": clear, "agreement_t": agrees}
 
 
 def agreement(v: Float[Array, "part theta"], w: Float[Array, "part theta"]) -> Float[Array, ""]:
