@@ -60,6 +60,16 @@ def test_a_term_that_breaks_later_names_its_step():
         quick(Counter, [bipars.RewardTerm.from_info("sometimes")])
 
 
+@pytest.mark.parametrize("vectorised", [False, True])
+def test_a_term_cannot_change_what_happened(vectorised):
+    def centred(obs, action, next_obs, info):
+        next_obs -= 1
+        return next_obs[..., 0]
+
+    with pytest.raises(BiparsError, match=r"term 'centred' failed at step 0.*it writes into what it was given"):
+        bipars.BiPaRS("Pendulum-v1", terms=[bipars.RewardTerm("centred", centred, vectorised=vectorised)])
+
+
 def test_a_nan_names_the_term_and_the_step():
     def late(obs, action, next_obs, info):
         return float("nan") if info["time"] == 3 else 0.0

@@ -46,6 +46,14 @@ def test_agreement_has_a_sign_where_there_is_one_and_none_where_there_is_not():
 
 def test_nothing_agrees_with_nothing():
     assert agreement(jnp.zeros((PARTS, SIZE)), gradients(0)) == 0
+    assert agreement(gradients(0)[:2], gradients(0)[:2]) == 0
+
+
+@pytest.mark.parametrize(("time", "envs", "parts"), [(509, 8, 16), (1999, 1, 16), (5, 1, 5), (100, 20, 20), (2, 1, 2)])
+def test_a_batch_of_any_shape_has_few_parts(time, envs, parts):
+    nothing = jnp.zeros(time * envs)
+    samples = Samples(jnp.ones((time * envs, 5)), nothing, nothing, nothing, nothing, weighted=nothing)
+    assert [len(x) for x in pulls(Likelihood(jnp.zeros(5)), samples, envs)] == [parts, parts]
 
 
 @pytest.mark.usefixtures("float64")
@@ -56,11 +64,12 @@ def test_pulls_are_gradients_of_both_returns_part_by_part(continuous):
     samples = samples._replace(weighted=jnp.sin(jnp.arange(samples.log_prob.size, dtype=jnp.float64)) + 3)
     v, w = pulls(problem.policy, samples, envs)
     pieces = len(v) // envs
-    assert time % pieces == 0
-    assert len(v) >= min(16, time * envs)
+    length = time // pieces
+    assert len(v) >= 16
+    assert time - pieces * length < pieces
 
     def brute_force(env, piece, signal):
-        rows = np.arange(piece * time // pieces, (piece + 1) * time // pieces) * envs + env
+        rows = np.arange(piece * length, (piece + 1) * length) * envs + env
         part = jax.tree.map(lambda x: x[rows], samples._replace(credit=None, value_targets=()))
         part = part._replace(log_prob=problem.policy.log_prob(part.obs, part.action))
         return ravel(jax.grad(lambda theta: jnp.mean(probability_ratio(theta, part) * signal[rows]))(problem.policy))
@@ -149,16 +158,43 @@ def test_a_term_keeps_the_trust_that_it_deserves(term, count, kept):
     assert trust == [1.0] * count if kept else np.mean(trust[-min(count - 1, 3) :]) < 0.4
 
 
+def small():
+    config = Config(
+        env="cartpole", method="mgl", terms=("noise",),
+        ppo=PPOConfig(update_period=400, num_envs=4, gradient_steps=4, batch_size=64),
+        upper=UpperConfig(noise_penalty=1.0, earned_trust=True),
+    )  # fmt: skip
+    return build(complete(config)).algorithm
+
+
+def test_where_nothing_was_earned_and_nothing_ended_nothing_is_judged():
+    """The true advantages of such a batch are an untrained critic's errors, which all parts have in common."""
+    loop = small()
+    state = loop.init(jnp.uint32(0))._replace(evidence=jnp.full((), 3.0, float))
+    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(0))
+    ends = jnp.zeros_like(batch.terminated)
+    silent = batch._replace(reward=jnp.zeros_like(batch.reward), terminated=ends, done=ends)
+    ended = silent._replace(terminated=ends.at[50, 0].set(True), done=ends.at[50, 0].set(True))
+    earned = silent._replace(reward=silent.reward.at[50, 0].set(0.1))
+    for given, judged in ((silent, False), (ended, True), (earned, True)):
+        after, _, signals = loop.improve(state._replace(env=None), given, jax.random.key(1))
+        assert (after.evidence != 3) == judged
+        assert abs(signals.log["true_gradient_t"]) > 2
+
+
+def test_a_round_is_compiled_once():
+    iterate, loop = jax.jit(small().iterate), small()
+    state = loop.init(jnp.uint32(0))
+    for _ in range(2):
+        state, _ = iterate(state, jnp.uint32(0))
+    assert iterate._cache_size() == 1
+
+
 def test_without_trust_the_policy_is_the_one_of_the_true_reward():
     """Not a number of the weighted terms reaches theta, however large they are."""
 
     def policy(scale):
-        config = Config(
-            env="cartpole", method="mgl", terms=("noise",),
-            ppo=PPOConfig(update_period=400, num_envs=4, gradient_steps=4, batch_size=64),
-            upper=UpperConfig(noise_penalty=1.0, earned_trust=True),
-        )  # fmt: skip
-        loop = build(complete(config)).algorithm
+        loop = small()
         state = loop.init(jnp.uint32(0))._replace(evidence=jnp.zeros(()))
         _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(0))
         state, _, signals = loop.improve(

@@ -244,7 +244,20 @@ def _gradient_table(lines: list[tuple[str, int, Any]]) -> tuple[Sequence[str], R
 
 
 def _verdict_table(collection: Collection) -> tuple[Sequence[str], Rows]:
-    head = ["task", "term", "method", "verdict", "weight", "weight low", "weight high", "p10", "p90", "share"]
+    head = [
+        "task",
+        "term",
+        "method",
+        "verdict",
+        "weight",
+        "weight low",
+        "weight high",
+        "p10",
+        "p90",
+        "share",
+        "trust",
+        "trust at the end",
+    ]
     head += [f"{name} return{end}" for name in ("learned", "naive", "plain") for end in ("", " low", " high")]
 
     def rows() -> Rows:
@@ -254,6 +267,6 @@ def _verdict_table(collection: Collection) -> tuple[Sequence[str], Rows]:
                 estimates = [v.returns.get(name) for name in ("learned", "naive", "plain")]
                 numbers = [n for e in estimates for n in ((e.value, e.low, e.high) if e else ("", "", ""))]
                 own = (w.mean.value, w.mean.low, w.mean.high, w.p10, w.p90, "" if w.share is None else w.share)
-                yield (panel.env, v.term, v.cell.title, v.word, *own, *numbers)
+                yield (panel.env, v.term, v.cell.title, v.word, *own, *(w.trust or ("", "")), *numbers)
 
     return head, rows()

@@ -156,6 +156,9 @@ def _verdict(v: Verdict) -> dict[str, Any]:
         "states": f"{w.p10:+.2f} to {w.p90:+.2f}",
         "direction": DIRECTIONS[w.use],
         "share": "not recorded" if w.share is None else f"{100 * w.share:.0f} %",
+        "trust": ""
+        if w.trust is None
+        else f"{100 * w.trust[0]:.0f} % over training, {100 * w.trust[1]:.0f} % at the end",
         "rivals": _rivals(v.returns),
         "own": v.returns["learned"].text(),
         "probabilities": _probabilities(v),

@@ -103,7 +103,7 @@ class Cell:
         return _means(([row.get(key) for row in r.evaluations if row["step"] <= step] for r in self.evaluated), last)
 
     def rows_at_end(self, key: str, step: int, last: int = 5) -> np.ndarray:
-        """Per seed, the mean of the last rows of metrics up to a step; empty where it was not recorded."""
+        """Per seed, the mean of the last rows of metrics up to a step, 0 for all; empty where it was not recorded."""
         return _means(([row.get(key) for row in r.rows if row["step"] <= step] for r in self.evaluated), last)
 
     def curves(self, key: str, every_row: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -17,6 +17,8 @@ IGNORED_WHERE_IT_MATTERS = 0.05
 MATTERS_SHARE = 0.1
 IGNORED_SHARE = 0.02
 """A weighted term that is a smaller part of the reward than this cannot matter."""
+NO_TRUST = 0.05
+"""Trust at the end below which the policy no longer followed the terms."""
 SAME_WITHIN = 0.02
 """Returns closer than this part of the range of all returns of a panel are the same, however sure the difference is."""
 FEWEST_SEEDS = 3
@@ -127,6 +129,8 @@ class Weights:
     share: float | None
     """Of the size of the modified reward; none where it was not recorded."""
     use: Use
+    trust: tuple[float, float] | None = None
+    """How far the policy followed the weighted terms, over all of training and at the end; none: always."""
 
 
 def weigh(cell: Cell, term: str, step: int) -> Weights | None:
@@ -138,7 +142,9 @@ def weigh(cell: Cell, term: str, step: int) -> Weights | None:
     shares = cell.rows_at_end(f"share/{term}", step)
     share = float(shares.mean()) if len(shares) else None
     p10, p90 = float(low.mean()), float(high.mean())
-    return Weights(mean, p10, p90, share, judge_use((mean.low, mean.high), (p10, p90), share))
+    everywhere, end = cell.rows_at_end("trust", step, last=0), cell.rows_at_end("trust", step)
+    trust = (float(everywhere.mean()), float(end.mean())) if len(end) else None
+    return Weights(mean, p10, p90, share, judge_use((mean.low, mean.high), (p10, p90), share), trust)
 
 
 def judge_use(mean: tuple[float, float], states: tuple[float, float], share: float | None) -> Use:
@@ -314,7 +320,18 @@ class _Words:
         return written is None or written.gain
 
     def sentences(self) -> list[str]:
-        return [self._what_was_learned(), *self._what_came_of_it(), *self._as_written()]
+        return [self._what_was_learned(), *self._how_far_it_went(), *self._what_came_of_it(), *self._as_written()]
+
+    def _how_far_it_went(self) -> list[str]:
+        """Weights are learned whether or not the policy trusts them."""
+        if self.weights.trust is None:
+            return []
+        whole, end = (f"{100 * share:.0f} %" for share in self.weights.trust)
+        what = "it" if self.terms == 1 else "the terms"
+        alone = ": by then it learned from the true reward alone" if self.weights.trust[1] < NO_TRUST else ""
+        return [
+            f"The policy followed {what} as far as it trusted {what}, {whole} over training, {end} at the end{alone}."
+        ]
 
     def _what_was_learned(self) -> str:
         mean, w = f"{self.weights.mean.value:+.2f}", self.weights

@@ -35,6 +35,8 @@ def explain(error: Exception) -> str:
         return "it gives a value of JAX to NumPy. Use jax.numpy instead of numpy"
     if isinstance(error, jax.errors.ConcretizationTypeError):
         return "it makes a Python number of a value that JAX does not know yet. Leave out float() and int()"
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        return "it writes into what it was given. Take a copy first, such as obs = obs.copy()"
     return repr(error)
 
 
@@ -111,5 +113,12 @@ def pick(x: Any, index: int) -> Any:
 
 
 def flatten_lead(x: Any) -> Any:
-    """Time and environment on one axis, in every array of a nested observation."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), x)
+    """Time and environment on one axis, in every array of a nested observation. Nobody can write into NumPy's."""
+
+    def one(leaf: Any) -> Any:
+        flat = leaf.reshape(-1, *leaf.shape[2:])
+        if isinstance(flat, np.ndarray):
+            flat.flags.writeable = False  # of this view alone
+        return flat
+
+    return jax.tree.map(one, x)

@@ -41,9 +41,11 @@ def judge(
 def agreement(v: Float[Array, "part theta"], w: Float[Array, "part theta"]) -> Float[Array, ""]:
     """Mean of <v_i, w_j> over pairs of *different* parts of a batch, in standard errors (jackknife).
 
-    A part never meets itself, so noise has no sign here, however large it is.
+    A part never meets itself, so the mean of noise has no sign, however large it is. Fewer than three say nothing.
     """
     parts, same = len(v), jnp.sum(v * w, axis=1)
+    if parts < 3:
+        return jnp.zeros(())
     sum_v, sum_w = v.sum(axis=0), w.sum(axis=0)
     pairs = sum_v @ sum_w - same.sum()
     # The same without part i: the pairs that it is in taken out.
@@ -57,11 +59,12 @@ def pulls(policy: Theta, samples: Samples, envs: int) -> tuple[Float[Array, "par
     assert samples.true_advantage is not None
     assert samples.weighted is not None
     time = samples.log_prob.size // envs
-    pieces = next(n for n in range(1, time + 1) if time % n == 0 and n * envs >= min(PARTS, time * envs))
+    pieces = min(time, -(-PARTS // envs))
+    length = time // pieces  # where that leaves a rest, the last steps are left out
 
     def split(x: Array) -> Array:
-        by_env = jnp.swapaxes(x.reshape(time, envs, *x.shape[1:]), 0, 1)
-        return by_env.reshape(envs * pieces, time // pieces, *x.shape[1:])
+        by_env = jnp.swapaxes(x.reshape(time, envs, *x.shape[1:])[: pieces * length], 0, 1)
+        return by_env.reshape(envs * pieces, length, *x.shape[1:])
 
     def one(obs: Array, action: Array, true: Array, terms: Array) -> tuple[Array, Array]:
         _, back = jax.vjp(lambda theta: theta.log_prob(obs, action), policy)
