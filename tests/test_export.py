@@ -90,6 +90,14 @@ def test_the_shaped_environment_adds_every_weighted_term(agent):
         obs = next_obs
 
 
+def test_terms_that_lost_the_policys_trust_are_not_taken_away_without_a_word():
+    agent = bipars.BiPaRS("cartpole", terms=["noise"], method="mgl")
+    agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
+    agent._state = agent._state._replace(evidence=agent._state.evidence * 0)
+    with pytest.warns(UserWarning, match="no longer follows its terms"):
+        agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
+
+
 @pytest.mark.filterwarnings("ignore:.*different from the unwrapped version", "ignore:.*symmetric and normalized space")
 def test_the_shaped_environment_passes_gymnasiums_checker(agent):
     check_env(agent.shaped_env(gymnasium.make("Pendulum-v1").unwrapped), skip_render_check=True)

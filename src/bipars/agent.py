@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,7 @@ from bipars.shaping.terms import RewardTerm, TermFunction
 from bipars.shaping.true_reward import TrueReward
 from bipars.signals import check_finite, summarise
 from bipars.train import TrainState
+from bipars.upper.trust import trust
 
 Terms = Sequence[RewardTerm | str] | RewardTerm | str
 
@@ -189,6 +191,13 @@ class BiPaRS:
         """`env` with the true reward plus every term times its learned weight, for any other library."""
         if self._program.algorithm.potential is not None:
             raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to take away")
+        evidence = self._state.evidence
+        if evidence is not None and trust(evidence) == 0:
+            warnings.warn(
+                "this agent's own policy no longer follows its terms (trust 0): new samples do not say that they point "
+                "up the true return. Another library will follow them; try without them as well",
+                stacklevel=2,
+            )
         reward = TrueReward(self.config.reward, self._objects.true_reward)
         return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
 
