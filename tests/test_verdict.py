@@ -70,22 +70,29 @@ def test_the_mean_weight_of_a_term_used_here_and_reversed_there_is_not_taken_for
     assert "hides this" in verdict.sentences[0]
 
 
-@pytest.mark.parametrize(("end", "words"), [(0.0, ": by then it learned from the true reward alone."), (1.0, ".")])
-def test_the_verdict_says_how_far_the_policy_followed_the_term(tmp_path, end, words):
+ALONE = ": by then it learned from the true reward alone."
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "words", "word"),
+    [(1.0, 0.0, ALONE, "reversed"), (1.0, 1.0, ".", "reversed"), (0.4, 0.0, ALONE, "ignored")],
+)
+def test_the_verdict_says_how_far_the_policy_followed_the_term(tmp_path, begin, end, words, word):
     fake_cell(tmp_path, "mgl", GOOD, weight=-1.2)
     for file in tmp_path.rglob("metrics.jsonl"):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
-        trusts = [1.0] * (ROUNDS // 2) + [end] * (ROUNDS // 2)
+        trusts = [begin] * (ROUNDS // 2) + [end] * (ROUNDS // 2)
         rows = [row | {"trust": trust} for row, trust in zip(rows, trusts, strict=True)]
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    whole = 50 + 50 * end
+    whole = 50 * (begin + end)
     expected = (
         f"The policy followed it as far as it trusted it, {whole:.0f} % over training, {100 * end:.0f} % at the end"
     )
     collection = collect(tmp_path)
     (verdict,) = verdicts(collection.panels[0])
     assert verdict.sentences[1] == expected + words
-    assert verdict.weights.trust == (whole / 100, end)
+    assert verdict.weights.trust == pytest.approx((whole / 100, end))
+    assert verdict.word == word
     assert "trusted it" in verdict_text(collection).replace("\n", " ")
 
 

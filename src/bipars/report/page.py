@@ -33,6 +33,7 @@ DIRECTIONS = {
     "off": "not used (0)",
     "mixed": "depends on the state (±)",
     "unsure": "seeds disagree (?)",
+    "distrusted": "not followed (0)",
 }
 
 

@@ -19,14 +19,19 @@ IGNORED_SHARE = 0.02
 """A weighted term that is a smaller part of the reward than this cannot matter."""
 NO_TRUST = 0.05
 """Trust at the end below which the policy no longer followed the terms."""
+HARDLY_TRUSTED = 0.25
+"""Trust over all of training, that at the end being gone, below which its terms cannot have made the policy."""
 SAME_WITHIN = 0.02
 """Returns closer than this part of the range of all returns of a panel are the same, however sure the difference is."""
 FEWEST_SEEDS = 3
 """With fewer on either side no difference is called clear."""
 
 Word = Literal["helps", "hurts", "ignored", "reversed", "undecided"]
-Use = Literal["used", "reversed", "off", "mixed", "unsure"]
-"""What the weights say: as written, turned round, not at all, both (it depends on the state), or seeds disagree."""
+Use = Literal["used", "reversed", "off", "mixed", "unsure", "distrusted"]
+"""What the weights say: as written, turned round, not at all, both (it depends on the state), or seeds disagree.
+
+Whatever they say, the policy may not have listened: `distrusted`.
+"""
 Outcome = Literal["better", "same", "worse", "unclear"]
 
 
@@ -144,7 +149,10 @@ def weigh(cell: Cell, term: str, step: int) -> Weights | None:
     p10, p90 = float(low.mean()), float(high.mean())
     everywhere, end = cell.rows_at_end("trust", step, last=0), cell.rows_at_end("trust", step)
     trust = (float(everywhere.mean()), float(end.mean())) if len(end) else None
-    return Weights(mean, p10, p90, share, judge_use((mean.low, mean.high), (p10, p90), share), trust)
+    use = judge_use((mean.low, mean.high), (p10, p90), share)
+    if trust is not None and trust[0] < HARDLY_TRUSTED and trust[1] < NO_TRUST:
+        use = "distrusted"
+    return Weights(mean, p10, p90, share, use, trust)
 
 
 def judge_use(mean: tuple[float, float], states: tuple[float, float], share: float | None) -> Use:
@@ -188,7 +196,7 @@ class Verdict:
 
 def judge(use: Use, against_plain: Outcome | None, faster: bool = False) -> Word:
     """The word. `helps` is a claim about the true return: without a comparison nobody can make it."""
-    if use == "off":
+    if use in ("off", "distrusted"):
         return "ignored"
     if against_plain == "worse":
         return "hurts"
@@ -305,6 +313,8 @@ class _Words:
                 return f"turned round{doubt}"
             case "hurts":
                 return f"the agent does better without {it}"
+            case "ignored" if use == "distrusted":
+                return "the policy hardly ever trusted it"
             case "ignored":
                 return "the learned weights switch it off"
         if use == "unsure":
@@ -343,6 +353,11 @@ class _Words:
                 return (
                     f"The learned weights turn the term round (mean weight {mean}; 1 is as written): "
                     "what it rewards is punished, what it punishes is rewarded."
+                )
+            case "distrusted":
+                return (
+                    "New samples did not bear out that the term points up the true return, whatever weight was learned "
+                    f"for it (mean weight {mean}; 1 is as written)."
                 )
             case "off":
                 return f"The learned weights leave the term almost unused (mean weight {mean}; 1 is as written)."
