@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bipars.config import Config, DDPGConfig
+from bipars.config import Config, DDPGConfig, UpperConfig
 from bipars.methods import METHODS
 from bipars.report.panels import collect, differences, method_role
 from bipars.report.text import results_text, verdict_text
@@ -94,6 +94,17 @@ def test_the_verdict_says_how_far_the_policy_followed_the_term(tmp_path, begin, 
     assert verdict.weights.trust == pytest.approx((whole / 100, end))
     assert verdict.word == word
     assert "trusted it" in verdict_text(collection).replace("\n", " ")
+
+
+@pytest.mark.parametrize(("earned", "relative", "noted"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_a_critic_that_only_one_side_has_is_named(tmp_path, earned, relative, noted):
+    base = Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    learner = replace(base, upper=UpperConfig(earned_trust=earned))
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, config=learner)
+    plain = replace(base, ppo=replace(base.ppo, relative_value_loss=relative), upper=learner.upper)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=plain)
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert sum("--ppo.relative-value-loss True tells" in note for note in verdict.notes) == noted
 
 
 def test_without_a_comparison_nothing_is_said_to_help(tmp_path):

@@ -265,6 +265,11 @@ def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
     for other in present.values():
         for setting, (theirs, ours) in differences(other.config, cell.config).items():
             notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}")
+        if other is present.get("plain") and _trusted_critic_differs(cell, other):
+            notes.append(
+                f"The policy of {cell.title} also learns from its true critic, which has a relative loss; {other.title} "
+                "has not: a part of the difference may be that. ppo with --ppo.relative-value-loss True tells"
+            )
         for words, states in LEFT_OUT.items():
             seeds = [str(r.config.seed) for r in other.records if r.status in states]
             if seeds:
@@ -275,6 +280,13 @@ def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
                 f"{other.title} has {_seeds(len(other.evaluated))}; a clear answer needs at least {FEWEST_SEEDS}"
             )
     return notes
+
+
+def _trusted_critic_differs(cell: Cell, plain: Cell) -> bool:
+    """Trust lets the true critic teach the policy; it has a loss of its own."""
+    return cell.config.upper.earned_trust and (
+        cell.config.upper.relative_value_loss != plain.config.ppo.relative_value_loss
+    )
 
 
 def _seeds(count: int) -> str:
