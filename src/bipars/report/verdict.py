@@ -267,8 +267,9 @@ def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
             notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}")
         if other is present.get("plain") and _trusted_critic_differs(cell, other):
             notes.append(
-                f"The policy of {cell.title} also learns from its true critic, which has a relative loss; {other.title} "
-                "has not: a part of the difference may be that. ppo with --ppo.relative-value-loss True tells"
+                f"The policy of {cell.title} also learns from its true critic, which has a relative loss; that of "
+                f"{other.title} has not: a part of the difference may be that. ppo with --ppo.relative-value-loss True "
+                "tells"
             )
         for words, states in LEFT_OUT.items():
             seeds = [str(r.config.seed) for r in other.records if r.status in states]
