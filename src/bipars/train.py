@@ -196,8 +196,7 @@ class BiLevel:
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
                 fresh = draw(samples._replace(credit=None), index[1])
-                step = LowerStep(before, self.believed(minibatch), learner.policy_optimiser)
-                step = step._replace(taken=uphill) if self.earns_trust else step._replace(gradient=uphill)
+                step = self.as_phi_sees(before, minibatch, learner.policy_optimiser, uphill)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
@@ -307,6 +306,11 @@ class BiLevel:
         silent = (jnp.ptp(batch.reward) == 0) & ~jnp.any(batch.terminated)
         evidence = jnp.where(silent, state.evidence, evidence)
         return evidence, trust(evidence), log | {"trust": trust(evidence)}
+
+    def as_phi_sees(self, policy: Theta, samples: Samples, optimiser: optax.OptState, uphill: Theta) -> LowerStep:
+        """The step that was taken up the gradient `uphill`."""
+        step = LowerStep(policy, self.believed(samples), optimiser)
+        return step._replace(taken=uphill) if self.earns_trust else step._replace(gradient=uphill)
 
     def believed(self, samples: Samples) -> Samples:
         """The samples as phi sees a step on them: whatever trust there is, it asks what full trust would come to."""

@@ -115,11 +115,9 @@ def _shapes(loop: "BiLevel") -> Any:
     import jax
     import jax.numpy as jnp
 
-    from bipars.upper.base import LowerStep
-
     state, ppo = loop.init_networks(jax.random.key(0), None, None), loop.config.ppo
     policy, samples = state.learner.policy, loop._no_samples(state.weights)
-    step = LowerStep(policy, samples, state.learner.policy_optimiser, policy)
+    step = loop.as_phi_sees(policy, samples, state.learner.policy_optimiser, policy)
     lead = (ppo.update_period // ppo.num_envs, ppo.num_envs)
     batch = (jnp.zeros((*lead, loop.world.observation_size)), jnp.zeros(lead, int), jnp.zeros((*lead, 1)))
     return (
