@@ -8,7 +8,7 @@ import pytest
 from bipars.config import WeightConfig
 from bipars.envs import CartPole
 from bipars.lower.policies import HyperPolicy
-from bipars.lower.ppo import adam, probability_ratio, surrogate, unclipped
+from bipars.lower.ppo import adam, probability_ratio, surrogate, surrogate_gradients, unclipped
 from bipars.networks import ravel
 from bipars.shaping.weights import make_weights
 from bipars.train import ascend
@@ -37,6 +37,18 @@ def sgd(policy, samples, advantage):
     """theta -> theta': one plain step up the clipped modified objective."""
     gradient = jax.grad(surrogate)(policy, samples, advantage, CLIP)
     return jax.tree.map(lambda p, g: p + ALPHA * g, policy, gradient)
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_gradients_of_several_advantages_at_once_are_those_of_each(continuous):
+    problem = make_problem(continuous, 1, "state")
+    samples = problem.samples()
+    advantages = samples.true_advantage, samples.modified_advantage, samples.modified_advantage**2
+    together = jax.jit(surrogate_gradients, static_argnames="clip")(problem.policy, samples, advantages, clip=CLIP)
+    for gradient, advantage in zip(together, advantages, strict=True):
+        jax.tree.map(assert_same, gradient, jax.grad(surrogate)(problem.policy, samples, advantage, CLIP))
+    ratio = probability_ratio(problem.policy, samples)
+    assert 0 < unclipped(ratio, advantages[0], CLIP).mean() < 1
 
 
 def minibatches(count, size, total=36):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from bipars.config import Config, PPOConfig, UpperConfig
+from bipars.lower.policies import GaussianPolicy
 from bipars.lower.ppo import Samples, probability_ratio
-from bipars.networks import ravel
+from bipars.networks import MLP, Linear, ravel
 from bipars.program import build, complete
 from bipars.upper.trust import MOST, agreement, as_trusted, judge, pulls, trust
 from problems import assert_same, make_problem
@@ -51,9 +52,9 @@ def test_nothing_agrees_with_nothing():
 
 @pytest.mark.parametrize(("time", "envs", "parts"), [(509, 8, 16), (1999, 1, 16), (5, 1, 5), (100, 20, 20), (2, 1, 2)])
 def test_a_batch_of_any_shape_has_few_parts(time, envs, parts):
-    nothing = jnp.zeros(time * envs)
-    samples = Samples(jnp.ones((time * envs, 5)), nothing, nothing, nothing, nothing, weighted=nothing)
-    assert [len(x) for x in pulls(Likelihood(jnp.zeros(5)), samples, envs)] == [parts, parts]
+    ones = jnp.ones(time * envs)
+    samples = Samples(jnp.ones((time * envs, 5)), ones[:, None], ones, ones, ones, weighted=ones)
+    assert [len(x) for x in pulls(LINEAR, samples, envs)] == [parts, parts]
 
 
 @pytest.mark.usefixtures("float64")
@@ -79,28 +80,19 @@ def test_pulls_are_gradients_of_both_returns_part_by_part(continuous):
         assert_same(w[i], brute_force(env, piece, samples.weighted - samples.weighted.mean()))
 
 
-class Likelihood:
-    """A 'policy' whose gradient is the observation: batches with any gradients one likes."""
-
-    def __init__(self, theta):
-        self.theta = theta
-
-    def log_prob(self, obs, action):
-        return obs @ self.theta
-
-
-jax.tree_util.register_pytree_node(Likelihood, lambda p: ((p.theta,), None), lambda _, x: Likelihood(*x))
+LINEAR = GaussianPolicy(MLP((Linear(jnp.zeros((5, 1)), jnp.zeros(1)),), "relu"), jnp.zeros(1))
+"""The gradient of a 1's log-probability is the observation (and a 1, the bias's): any gradients one likes."""
 
 
 def batch(true, terms, seed=0, scatter=1.0):
     """400 samples of 20 environments: what the true return and the terms have of one direction."""
     rng = np.random.default_rng(seed)
-    obs, nothing = rng.normal(size=(400, 5)), np.zeros(400)
+    obs, ones = rng.normal(size=(400, 5)), np.ones(400)
     signals = (along * obs[:, 0] + scatter * rng.normal(size=400) for along in (true, terms))
-    return Samples(obs, nothing, nothing, nothing, next(signals), weighted=next(signals))
+    return Samples(obs, ones[:, None], ones, ones, next(signals), weighted=next(signals))
 
 
-one_more = jax.jit(lambda evidence, samples: judge(evidence, Likelihood(jnp.zeros(5)), samples, 20)[0])
+one_more = jax.jit(lambda evidence, samples: judge(evidence, LINEAR, samples, 20)[0])
 
 
 def after(evidence, *batches):

@@ -75,9 +75,14 @@ class MLP:
     activation: str = static()
 
     def __call__(self, x: Float[Array, "... inputs"]) -> Float[Array, "... outputs"]:
+        return self.layers[-1](self.inputs(x)[-1])
+
+    def inputs(self, x: Float[Array, "... inputs"]) -> list[Float[Array, "... width"]]:
+        """What each layer is given."""
+        given = [x]
         for layer in self.layers[:-1]:
-            x = ACTIVATIONS[self.activation](layer(x))
-        return self.layers[-1](x)
+            given.append(ACTIVATIONS[self.activation](layer(given[-1])))
+        return given
 
 
 def glorot(key: PRNGKeyArray, shape: tuple[int, int]) -> tuple[Array, Array]:

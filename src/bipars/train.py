@@ -14,7 +14,16 @@ from bipars.envs.world import Batch, Evaluation, World
 from bipars.lower.advantages import discounted_suffix_sums, gae, normaliser
 from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
-from bipars.lower.ppo import Learner, Samples, adam, critic_loss, init_learner, no_samples, surrogate
+from bipars.lower.ppo import (
+    Learner,
+    Samples,
+    adam,
+    critic_loss,
+    init_learner,
+    no_samples,
+    surrogate,
+    surrogate_gradients,
+)
 from bipars.methods import Method
 from bipars.networks import MLP, count_parameters, ravel
 from bipars.shaping.potentials import Moment, PotentialShaping
@@ -190,13 +199,11 @@ class BiLevel:
 
         def steps(carry: Any, index: Int[Array, "2 batch"]) -> tuple[Any, Any]:
             learner, weights, optimiser, h = carry
-            minibatch, before, gradient = draw(samples, index[0]), learner.policy, None
-            minibatch = self.follow_weights(minibatch, state.weights, weights)
-            learner, uphill, log = self.lower_step(learner, weights, as_trusted(minibatch, trusted))  # lines 7-8
+            minibatch, gradient = self.follow_weights(draw(samples, index[0]), state.weights, weights), None
+            learner, step, log = self.lower_step(learner, weights, minibatch, trusted)  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
                 fresh = draw(samples._replace(credit=None), index[1])
-                step = self.as_phi_sees(before, minibatch, learner.policy_optimiser, uphill)
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
@@ -307,11 +314,6 @@ class BiLevel:
         evidence = jnp.where(silent, state.evidence, evidence)
         return evidence, trust(evidence), log | {"trust": trust(evidence)}
 
-    def as_phi_sees(self, policy: Theta, samples: Samples, optimiser: optax.OptState, uphill: Theta) -> LowerStep:
-        """The step that was taken up the gradient `uphill`."""
-        step = LowerStep(policy, self.believed(samples), optimiser)
-        return step._replace(taken=uphill) if self.earns_trust else step._replace(gradient=uphill)
-
     def believed(self, samples: Samples) -> Samples:
         """The samples as phi sees a step on them: whatever trust there is, it asks what full trust would come to."""
         return as_trusted(samples, 1.0) if self.earns_trust else samples
@@ -327,28 +329,36 @@ class BiLevel:
         return samples._replace(modified_advantage=samples.modified_advantage + moved)
 
     def lower_step(
-        self, learner: Learner, weights: WeightFunction, samples: Samples
-    ) -> tuple[Learner, Theta, dict[str, Array]]:
-        """theta -> theta' on the modified reward, and one step of each critic. Also the gradient that moved theta."""
-        config = self.config.ppo
+        self, learner: Learner, weights: WeightFunction, samples: Samples, trusted: Float[Array, ""] | None
+    ) -> tuple[Learner, LowerStep, dict[str, Array]]:
+        """theta -> theta' on the modified reward, as far as the terms are trusted, and one step of each critic.
+
+        Also the step of theta as phi sees it.
+        """
+        config, believed = self.config.ppo, self.believed(samples)
 
         def modified_return(policy: Theta) -> Float[Array, ""]:
             return surrogate(self.hyper(policy, weights), samples, samples.modified_advantage, config.clip)
 
-        gradient = jax.grad(modified_return)(learner.policy)
+        if trusted is None:
+            uphill = gradient = jax.grad(modified_return)(learner.policy)
+        else:
+            advantages = as_trusted(samples, trusted).modified_advantage, believed.modified_advantage
+            uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, config.clip)
         policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
-        policy, policy_optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam, gradient)
-        log = {"policy_gradient_norm": optax.tree.norm(gradient)}
+        policy, policy_optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam, uphill)
+        step = LowerStep(learner.policy, believed, policy_optimiser, gradient, uphill)
+        log = {"policy_gradient_norm": optax.tree.norm(uphill)}
 
         value_adam = adam(config.value_learning_rate, config.max_grad_norm)
         critics, optimisers = list(learner.critics), list(learner.critic_optimisers)
         relative = (config.relative_value_loss, self.config.upper.relative_value_loss)
         for i, target in enumerate(samples.value_targets):
             loss, slope = jax.value_and_grad(critic_loss)(critics[i], samples.obs, target, relative[i])
-            step, optimisers[i] = value_adam.update(slope, optimisers[i], critics[i])
-            critics[i] = optax.apply_updates(critics[i], step)
+            move, optimisers[i] = value_adam.update(slope, optimisers[i], critics[i])
+            critics[i] = optax.apply_updates(critics[i], move)
             log[f"{('modified', 'true')[i]}_critic_loss"] = loss
-        return Learner(policy, policy_optimiser, tuple(critics), tuple(optimisers)), gradient, log
+        return Learner(policy, policy_optimiser, tuple(critics), tuple(optimisers)), step, log
 
     def upper_step(
         self, weights: WeightFunction, optimiser: optax.OptState, gradient: WeightFunction

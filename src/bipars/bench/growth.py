@@ -117,7 +117,7 @@ def _shapes(loop: "BiLevel") -> Any:
 
     state, ppo = loop.init_networks(jax.random.key(0), None, None), loop.config.ppo
     policy, samples = state.learner.policy, loop._no_samples(state.weights)
-    step = loop.as_phi_sees(policy, samples, state.learner.policy_optimiser, policy)
+    step = loop.lower_step(state.learner, state.weights, samples, jnp.ones(()) if loop.earns_trust else None)[1]
     lead = (ppo.update_period // ppo.num_envs, ppo.num_envs)
     batch = (jnp.zeros((*lead, loop.world.observation_size)), jnp.zeros(lead, int), jnp.zeros((*lead, 1)))
     return (

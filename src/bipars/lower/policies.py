@@ -1,5 +1,6 @@
 """Stochastic policies. Each takes its random numbers as an argument, drawn by the caller."""
 
+from dataclasses import replace
 from typing import Protocol
 
 import jax
@@ -9,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.lower.normalise import Scale
-from bipars.networks import MLP, make_mlp, module, namespace, one_hot
+from bipars.networks import MLP, Linear, make_mlp, module, namespace, one_hot
 from bipars.shaping.weights import WeightFunction
 
 
@@ -65,6 +66,10 @@ class GaussianPolicy:
         return jnp.sum(-0.5 * noise**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
 
+Theta = CategoricalPolicy | GaussianPolicy
+"""What the lower level learns."""
+
+
 @module
 class HyperPolicy:
     """Explicit mapping (section 4.1): the policy sees (s, z_phi(s)) instead of s."""
@@ -118,9 +123,29 @@ def log_prob_of_sample(
     return inner.log_prob_of_noise(noise) if isinstance(inner, GaussianPolicy) else policy.log_prob(obs, action)
 
 
-def make_policy(
-    key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inputs: int = 0
-) -> CategoricalPolicy | GaussianPolicy:
+def weighted_scores(
+    policy: Theta, obs: Float[Array, "sample obs"], action: Array, factors: Float[Array, "k sample"]
+) -> Theta:
+    """sum_i c_i grad log pi(a_i | s_i) for each row c of `factors`, as a policy whose leaves have a leading axis k.
+
+    `jax.vjp` would go back through the network once per row. What comes back to a layer is the same but for the c_i.
+    """
+    # With a bias of its own for every sample, the gradient of a layer's bias is what comes back to it from each.
+    own = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(obs), *x.shape)) if x.ndim == 1 else x, policy)
+    scores = jax.grad(lambda policy: jnp.sum(policy.log_prob(obs, action)))(own)
+
+    def of_layer(given: Float[Array, "sample inputs"], came_back: Float[Array, "sample outputs"]) -> Linear:
+        side_by_side = factors.T[:, :, None] * came_back[:, None]
+        weight = jnp.dot(given.T, side_by_side.reshape(len(given), -1))
+        weight = weight.reshape(given.shape[1], *side_by_side.shape[1:])
+        return Linear(jnp.swapaxes(weight, 0, 1), factors @ came_back)
+
+    layers = map(of_layer, policy.net.inputs(obs), (layer.bias for layer in scores.net.layers))
+    others = jax.tree.map(lambda x: factors @ x, replace(scores, net=()))
+    return replace(others, net=MLP(tuple(layers), policy.net.activation))
+
+
+def make_policy(key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inputs: int = 0) -> Theta:
     """A Gaussian policy for Box actions, a categorical one for Discrete."""
     actions = env.actions
     outputs = actions.size if isinstance(actions, BoxActions) else actions.n

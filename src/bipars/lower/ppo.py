@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
-from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
+from bipars.lower.policies import Policy, Theta, weighted_scores
 from bipars.networks import MLP, make_mlp
 
 
@@ -42,7 +42,7 @@ def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
 class Learner(NamedTuple):
     """theta and the value functions, each with its optimiser's state."""
 
-    policy: CategoricalPolicy | GaussianPolicy
+    policy: Theta
     policy_optimiser: optax.OptState
     critics: tuple[MLP, ...]
     """V~ of the modified reward and, where the upper level learns, V of the true one."""
@@ -63,7 +63,7 @@ def init_learner(
     key: PRNGKeyArray,
     config: PPOConfig,
     observation_size: int,
-    policy: CategoricalPolicy | GaussianPolicy,
+    policy: Theta,
     num_critics: int,
 ) -> Learner:
     sizes = (observation_size, *config.value_hidden, 1)
@@ -81,6 +81,16 @@ def surrogate(policy: Policy, samples: Samples, advantage: Float[Array, " sample
     """PPO's clipped objective; a sample beyond the clip contributes no gradient."""
     ratio = probability_ratio(policy, samples)
     return jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
+
+
+def surrogate_gradients(
+    policy: Theta, samples: Samples, advantages: tuple[Float[Array, " sample"], ...], clip: float
+) -> list[Theta]:
+    """Of `surrogate`, for several advantages of the same samples, for little more than the price of one."""
+    ratio = probability_ratio(policy, samples)
+    pulls = [ratio * advantage * unclipped(ratio, advantage, clip) / ratio.size for advantage in advantages]
+    gradients = weighted_scores(policy, samples.obs, samples.action, jnp.stack(pulls))
+    return [jax.tree.map(lambda x, i=i: x[i], gradients) for i in range(len(pulls))]
 
 
 def unclipped(

@@ -12,12 +12,11 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from bipars.lower.policies import CategoricalPolicy, GaussianPolicy, Policy
+from bipars.lower.policies import Policy, Theta
 from bipars.lower.ppo import Samples, surrogate
 from bipars.networks import ravel
 from bipars.shaping.weights import WeightFunction
 
-Theta = CategoricalPolicy | GaussianPolicy
 TINY = 1e-30
 """Below the square of any length that means something."""
 
@@ -30,9 +29,9 @@ class LowerStep(NamedTuple):
     optimiser: Any = None
     """Adam's state after it."""
     gradient: Theta | None = None
-    """Of the modified return, where the step has computed it anyway."""
+    """Of the modified return on these samples, where it has been computed anyway."""
     taken: Theta | None = None
-    """The gradient that was really climbed, where the policy did not trust the samples' modified advantages."""
+    """The gradient that was really climbed: another one where the policy did not trust the terms."""
 
 
 class Estimator(Protocol):

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from bipars.lower.policies import Theta, weighted_scores
 from bipars.lower.ppo import Samples
 from bipars.networks import ravel
-from bipars.upper.base import TINY, Theta
+from bipars.upper.base import TINY
 
 PARTS = 16
 """Into how many parts a batch is split, at least: one per environment, more where there are few."""
@@ -66,12 +67,15 @@ def pulls(policy: Theta, samples: Samples, envs: int) -> tuple[Float[Array, "par
         by_env = jnp.swapaxes(x.reshape(time, envs, *x.shape[1:])[: pieces * length], 0, 1)
         return by_env.reshape(envs * pieces, length, *x.shape[1:])
 
-    def one(obs: Array, action: Array, true: Array, terms: Array) -> tuple[Array, Array]:
-        _, back = jax.vjp(lambda theta: theta.log_prob(obs, action), policy)
-        return ravel(back(true / true.size)[0]), ravel(back(terms / terms.size)[0])
+    def one(part: tuple[Array, Array, Array]) -> Float[Array, "2 theta"]:
+        obs, action, signals = part
+        return jax.vmap(ravel)(weighted_scores(policy, obs, action, signals.T / length))
 
     weighted = samples.weighted - samples.weighted.mean()  # a baseline: constants pull nowhere, and only scatter
-    return jax.vmap(one)(*map(split, (samples.obs, samples.action, samples.true_advantage, weighted)))
+    signals = jnp.stack([samples.true_advantage, weighted], axis=-1)
+    # One part at a time: all at once would leave the processor's cache.
+    both = jax.lax.map(one, (split(samples.obs), split(samples.action), split(signals)))
+    return both[:, 0], both[:, 1]
 
 
 def trust(evidence: Float[Array, ""]) -> Float[Array, ""]:
