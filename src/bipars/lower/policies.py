@@ -135,9 +135,8 @@ def weighted_scores(
     scores = jax.grad(lambda policy: jnp.sum(policy.log_prob(obs, action)))(own)
 
     def of_layer(given: Float[Array, "sample inputs"], came_back: Float[Array, "sample outputs"]) -> Linear:
-        side_by_side = factors.T[:, :, None] * came_back[:, None]
-        weight = jnp.dot(given.T, side_by_side.reshape(len(given), -1))
-        weight = weight.reshape(given.shape[1], *side_by_side.shape[1:])
+        side_by_side = jnp.concatenate([c[:, None] * came_back for c in factors], axis=1)
+        weight = (given.T @ side_by_side).reshape(given.shape[1], len(factors), -1)
         return Linear(jnp.swapaxes(weight, 0, 1), factors @ came_back)
 
     layers = map(of_layer, policy.net.inputs(obs), (layer.bias for layer in scores.net.layers))
