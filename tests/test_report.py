@@ -198,6 +198,20 @@ def test_the_comparison_is_the_same_but_for_the_method(tmp_path):
     assert comparison_config(runs[0].config, "ppo").weights.form == "scalar"
 
 
+def test_the_comparison_learns_from_a_critic_like_the_one_that_is_trusted(tmp_path):
+    learner(tmp_path / "mgl")
+    learner(tmp_path / "em", "em")
+    runs = missing_runs(collect(tmp_path))
+    losses = {(run.path.parts[-4], run.config.method): run.config.ppo.relative_value_loss for run in runs}
+    assert losses == {("mgl", "ns"): True, ("mgl", "ppo"): True, ("em", "ns"): False, ("em", "ppo"): False}
+    # What the user has trained with the usual loss serves em, not mgl.
+    (em,) = [run for run in runs if run.path.parts[-4] == "em" and run.config.method == "ppo"]
+    fake_seed(tmp_path / "mine" / "seed-0000", em.config, 0.0)
+    assert [run.path for run in missing_runs(collect(tmp_path))] == [run.path for run in runs if run.path != em.path]
+    pretend_trained([run for run in runs if run.path != em.path])
+    assert missing_runs(collect(tmp_path)) == []
+
+
 def test_the_weight_of_a_comparison_has_no_bounds(tmp_path):
     learner(tmp_path, weights=WeightConfig(initial=0.6, low=0.5, high=0.8))
     for run in missing_runs(collect(tmp_path)):

@@ -104,7 +104,21 @@ def test_a_critic_that_only_one_side_has_is_named(tmp_path, earned, relative, no
     plain = replace(base, ppo=replace(base.ppo, relative_value_loss=relative), upper=learner.upper)
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=plain)
     (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert sum("--ppo.relative-value-loss True tells" in note for note in verdict.notes) == noted
+    expected = "no shaping (ppo) was trained with ppo.relative_value_loss False, mgl with True for its true critic"
+    assert sum(note.startswith(expected) for note in verdict.notes) == noted
+
+
+def test_the_comparison_is_with_the_policy_that_has_the_same_teacher(tmp_path):
+    base = Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, config=replace(base, upper=UpperConfig(earned_trust=True)))
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=base)
+    relative = replace(base, ppo=replace(base.ppo, relative_value_loss=True))
+    fake_cell(tmp_path / "ppo-relative", "ppo", GOOD, terms=(), config=relative)
+    (panel,) = collect(tmp_path).panels
+    assert panel.rival(panel.learners[0], "plain").label == "ppo-relative"
+    (verdict,) = verdicts(panel)
+    assert verdict.word == "undecided"
+    assert not any("relative_value_loss" in note for note in verdict.notes)
 
 
 def test_without_a_comparison_nothing_is_said_to_help(tmp_path):

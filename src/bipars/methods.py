@@ -59,6 +59,11 @@ class Method:
     deterministic: bool = False
     """The policy is DDPG's (settings `ddpg`); its name begins with that."""
 
+    @property
+    def can_distrust(self) -> bool:
+        """Whether its terms can be made to earn trust: its policy can do without them, unlike a hyper-policy."""
+        return self.estimator is not None and not self.hyper_policy and not self.deterministic
+
     def shaping(self, config: Config, given: Potential | None) -> PotentialShaping | None:
         """How a potential shapes the reward; `given` is the user's, where the method takes one."""
         if self.learned_potential is not None:

@@ -167,7 +167,7 @@ class BiLevel:
 
     @property
     def earns_trust(self) -> bool:
-        return self.estimator is not None and self.estimator.needs_credit and bool(self.config.upper.earned_trust)
+        return self.method.can_distrust and self.config.upper.earned_trust
 
     @property
     def weights_adam(self) -> optax.GradientTransformation:

@@ -9,7 +9,7 @@ from bipars.config import Config
 from bipars.methods import METHODS, find_method
 from bipars.program import complete
 from bipars.progress import standing_bar
-from bipars.report.panels import COMPARISON, Collection, Record, Role, method_role
+from bipars.report.panels import COMPARISON, Cell, Collection, Record, Role, as_taught, differences, method_role
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.suite.local import run_locally
 from bipars.suite.work import PlannedRun
@@ -24,10 +24,13 @@ def comparison_method(learner: str, role: Role) -> str:
 
 
 def comparison_config(config: Config, method: str) -> Config:
-    """All settings as they were, but for the method and what follows from it: a weight that is fixed has no bounds."""
+    """All settings as they were, but for the method and what follows from it.
+
+    A weight that is fixed has no bounds, and the only critic learns as the one does that knows the true reward.
+    """
     weights = replace(config.weights, form="auto", initial=1.0, low=None, high=None, simplex=False, learning_rate=None)
     weights = replace(weights, measured_unit=None)
-    return complete(replace(config, method=method, weights=weights, weights_from=None))
+    return complete(replace(as_taught(config), method=method, weights=weights, weights_from=None))
 
 
 def missing_runs(collection: Collection) -> list[PlannedRun]:
@@ -41,7 +44,11 @@ def missing_runs(collection: Collection) -> list[PlannedRun]:
             for role in ROLES:
                 method, rival = comparison_method(cell.config.method, role), panel.rival(cell, role)
                 seeds = {_comparison_directory(record, method): record.config.seed for record in cell.records}
-                if rival is None or any(record.run.path.resolve() in seeds for record in rival.records):
+                if (
+                    rival is None
+                    or _taught_otherwise(rival, cell)
+                    or any(record.run.path.resolve() in seeds for record in rival.records)
+                ):
                     config = comparison_config(cell.config, method)
                     program = config.program_text()
                     for path, seed in seeds.items():
@@ -49,6 +56,11 @@ def missing_runs(collection: Collection) -> list[PlannedRun]:
                             run = PlannedRun(path, replace(config, seed=seed), program)
                             planned.setdefault((program, seed), run)
     return list(planned.values())
+
+
+def _taught_otherwise(rival: Cell, cell: Cell) -> bool:
+    """A difference between them would partly be that of their critics."""
+    return "ppo.relative_value_loss" in differences(rival.config, cell.config)
 
 
 def _comparison_directory(record: Record, method: str) -> Path:

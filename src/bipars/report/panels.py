@@ -272,10 +272,21 @@ def _text(*parts: Any) -> str:
 
 def differences(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
     """Settings of the lower level and of evaluation in which two cells differ, though they are compared."""
-    first, second = flat(a), flat(b)
+    first, second = flat(as_taught(a)), flat(as_taught(b))
     lower = "ddpg." if isinstance(a.lower, DDPGConfig) else "ppo."
     names = [name for name in first if name.startswith(lower) or name in ("total_steps", "evaluation_episodes")]
     return {n: (first[n], second[n]) for n in names if n not in UPPER_OF_DDPG and first[n] != second[n]}
+
+
+def as_taught(config: Config) -> Config:
+    """With `ppo.relative_value_loss` as it is for the critic that teaches the policy the true reward.
+
+    Where terms must earn trust, that is the true critic, which has a setting of its own.
+    """
+    method = METHODS.get(config.method)
+    if method is None or not (method.can_distrust and config.upper.earned_trust):
+        return config
+    return replace(config, ppo=replace(config.ppo, relative_value_loss=config.upper.relative_value_loss))
 
 
 def flat(config: Config) -> dict[str, Any]:

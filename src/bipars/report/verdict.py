@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from bipars.report.panels import Cell, Panel, Status, differences
+from bipars.report.panels import Cell, Panel, Status, as_taught, differences
 from bipars.report.summary import short_name
 from bipars.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
 from bipars.statistics import probability_of_improvement as improvement
@@ -264,13 +264,9 @@ def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
     notes = [f"As things stood at step {step:,} of {cell.config.total_steps:,}"] if early else []
     for other in present.values():
         for setting, (theirs, ours) in differences(other.config, cell.config).items():
-            notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}")
-        if other is present.get("plain") and _trusted_critic_differs(cell, other):
-            notes.append(
-                f"The policy of {cell.title} also learns from its true critic, which has a relative loss; that of "
-                f"{other.title} has not: a part of the difference may be that. ppo with --ppo.relative-value-loss True "
-                "tells"
-            )
+            true_critic = setting == "ppo.relative_value_loss" and as_taught(cell.config) != cell.config
+            why = " for its true critic; bipars report --compare trains one like it" if true_critic else ""
+            notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}{why}")
         for words, states in LEFT_OUT.items():
             seeds = [str(r.config.seed) for r in other.records if r.status in states]
             if seeds:
@@ -281,13 +277,6 @@ def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
                 f"{other.title} has {_seeds(len(other.evaluated))}; a clear answer needs at least {FEWEST_SEEDS}"
             )
     return notes
-
-
-def _trusted_critic_differs(cell: Cell, plain: Cell) -> bool:
-    """Trust lets the true critic teach the policy; it has a loss of its own."""
-    return cell.config.upper.earned_trust and (
-        cell.config.upper.relative_value_loss != plain.config.ppo.relative_value_loss
-    )
 
 
 def _seeds(count: int) -> str:
@@ -317,13 +306,10 @@ class _Words:
                 return "helpful as written" if self.helps_as_written else "helpful with the learned weights"
             case "reversed" if plain is None:
                 return "the learned weights turn it round"
-            case "reversed" if plain is not None and plain.gain:
-                written = self.comparisons.get("written")
-                return (
-                    f"{'harmful as written, ' if written and written.outcome == 'worse' else ''}helpful once reversed"
-                )
             case "reversed":
-                return f"turned round{doubt}"
+                written = self.comparisons.get("written")
+                harmful = "harmful as written, " if written and written.outcome == "worse" else ""
+                return harmful + ("helpful once reversed" if plain and plain.gain else f"turned round{doubt}")
             case "hurts":
                 return f"the agent does better without {it}"
             case "ignored" if use == "distrusted":
