@@ -1,17 +1,20 @@
 """Defaults that follow the environment, the MuJoCo settings of the paper, and RCPO by hand."""
 
+from dataclasses import fields, replace
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import bipars
 from bipars.cli import _flag, follow_environment
-from bipars.config import Config
+from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs.base import BoxActions, Spaces
 from bipars.errors import UsageError
-from bipars.methods import find_method, resolve
+from bipars.methods import find_method, has_use_for, resolve
 from bipars.presets import TORQUE_WEIGHTS, preset, task_term
-from bipars.program import complete
+from bipars.program import build, complete
 from bipars.shaping.builtin import make_term
 from bipars.shaping.weights import Range, ScalarWeights
 from bipars.upper.rcpo import Multiplier
@@ -102,3 +105,32 @@ def test_rcpo_trains_on_the_cost(monkeypatch):
 def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start(env):
     assert preset(env, "ddpg-mgl").ddpg.noise_penalty == 4
     assert preset(env, "ddpg-imgl").ddpg.noise_penalty == 0
+
+
+OTHER_VALUES = {
+    "sampling": "round", "second_order": "exact", "memory": 0.3, "unroll": 2, "horizon": "gamma-lambda",
+    "through_normaliser": True, "follow_weights": False, "noise_penalty": 0.5, "earned_trust": True,
+    "relative_value_loss": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["ppo", "em", "mgl", "imgl", "unrolled"])
+def test_a_method_has_no_use_for_settings_that_leave_its_program_as_it_is(method):
+    """And for none that change it."""
+    small = PPOConfig(update_period=40, num_envs=2, gradient_steps=2, batch_size=8, policy_hidden=(2,))
+
+    def program(**settings):
+        weights = WeightConfig(hidden=(2,))
+        config = Config(
+            method=method, terms=("noise",), ppo=small, weights=weights, upper=replace(UpperConfig(), **settings)
+        )
+        loop = build(complete(config)).algorithm
+        return jax.jit(loop.iterate).lower(jax.eval_shape(loop.init, jnp.uint32(0)), jnp.uint32(0)).as_text()
+
+    usual = program()
+    idle = {name: value for name, value in OTHER_VALUES.items() if not has_use_for(method, name)}
+    assert program(**idle) == usual
+    assert set(OTHER_VALUES) == {part.name for part in fields(UpperConfig)}
+    for name in OTHER_VALUES.keys() - idle.keys():
+        if (method, name) != ("unrolled", "sampling"):  # refused with a reason of its own
+            assert program(**{name: OTHER_VALUES[name]}) != usual, name

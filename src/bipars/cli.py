@@ -162,6 +162,7 @@ class Train:
                 ddpg=self.ddpg,
             )
         )
+        self._refuse_idle()
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
         check_root(self.out)
         if config.whole_steps != self.steps != PRESET.total_steps:
@@ -174,6 +175,19 @@ class Train:
         if status != STOPPED:
             show_results(runs, self.out)
         return status
+
+    def _refuse_idle(self) -> None:
+        """A flag of the upper level that the method has no use for is a mistake. (A suite's methods may share them.)"""
+        from bipars.methods import METHODS, has_use_for
+
+        for part in dataclasses.fields(self.upper):
+            value = getattr(self.upper, part.name)
+            if value != getattr(PRESET.upper, part.name) and not has_use_for(self.method, part.name):
+                users = [name for name in METHODS if not METHODS[name].deterministic and has_use_for(name, part.name)]
+                raise UsageError(
+                    f"method '{self.method}' has no use for upper.{part.name} (here {value}): leave it out; it is for "
+                    f"{', '.join(users)}"
+                )
 
 
 @dataclass(frozen=True)

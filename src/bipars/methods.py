@@ -325,6 +325,20 @@ MOST_REMEMBERED = 2**31 - 1
 """Transitions that can be counted."""
 
 
+OWN_SETTINGS = {"second_order": "imgl", "memory": "imgl", "unroll": "unrolled"}
+"""Settings of the upper level that one method alone has a use for."""
+
+
+def has_use_for(name: str, setting: str) -> bool:
+    """Whether a setting of the upper level means anything to a stochastic method."""
+    method = find_method(name)
+    if setting in OWN_SETTINGS:
+        return name == OWN_SETTINGS[setting]
+    if setting in ("sampling", "relative_value_loss"):
+        return method.estimator is not None
+    return method.can_distrust  # the others are about how the modified advantage moves with phi, which em does not ask
+
+
 def refuse_idle(why: str, room: str, given: Any, usual: Any, instead: str) -> None:
     """A setting of the other kind of lower level is a mistake."""
     for field in fields(given):

@@ -167,7 +167,7 @@ class BiLevel:
 
     @property
     def earns_trust(self) -> bool:
-        return self.method.can_distrust and self.config.upper.earned_trust
+        return self.estimator is not None and self.method.can_distrust and self.config.upper.earned_trust
 
     @property
     def weights_adam(self) -> optax.GradientTransformation:
