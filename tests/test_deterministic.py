@@ -325,6 +325,7 @@ BAD = [
     ({"ddpg": {"policy_delay": 3}}, "ddpg.gradient_steps is 4; expected a multiple of ddpg.policy_delay"),
     ({"ddpg": {"num_envs": 3}}, "ddpg.update_period is 40; expected a multiple of ddpg.num_envs"),
     ({"ddpg": {"replay_capacity": 10}}, "ddpg.replay_capacity is 10; expected at least ddpg.update_period"),
+    ({"total_steps": 1_000}, "ddpg.warmup_steps is 2000; expected at most the 1000 steps of the run, which would else"),
     ({"ddpg": {"target_rate": 0.0}}, "ddpg.target_rate is 0.0; expected a number in"),
     ({"ddpg": {"weight_jitter": -1.0}}, "ddpg.weight_jitter is -1.0; expected a number of at least 0"),
     ({"ddpg": {"second_order": "opg"}}, "ddpg.second_order 'opg'"),

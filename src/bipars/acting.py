@@ -7,6 +7,7 @@ from gymnasium import Space
 
 from bipars.envs import spaces
 from bipars.envs.base import BoxActions
+from bipars.errors import UsageError
 from bipars.lower.policies import Policy
 from bipars.networks import to_numpy
 
@@ -28,6 +29,8 @@ class ActingPolicy:
         """The action, and None where other libraries return a recurrent state."""
         many = spaces.batched(self.observation_space, observation)
         obs = spaces.flatten(self.observation_space, observation, lead=int(many))
+        if not np.isfinite(obs).all():
+            raise UsageError(f"the observation holds NaN or infinity: {observation!r}; a policy expects finite numbers")
         if deterministic:
             action: Any = self._policy.mode(obs)  # type: ignore[arg-type]
         else:

@@ -362,6 +362,12 @@ def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
             f"method '{name}' shows z(s) to a network before an action is chosen; weights.form is "
             f"'{config.weights.form}', expected 'state' or 'scalar'"
         )
+    require(
+        math.ceil(config.ddpg.warmup_steps / config.ddpg.update_period) <= config.num_updates,
+        "ddpg.warmup_steps",
+        config.ddpg.warmup_steps,
+        f"at most the {config.total_steps} steps of the run, which would else end before anything is learned",
+    )
     capacity = config.ddpg.replay_capacity
     if capacity is None:
         size = bytes_per_transition(env.observation_size, env.actions.size, len(config.terms))
