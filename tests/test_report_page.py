@@ -74,8 +74,10 @@ class Watched:
         return self.page.evaluate(f"JSON.stringify(document.getElementById('{name}').data)")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(390, "light"), (390, "dark"), (768, "light"), (1090, "dark"), (1440, "light"), (1440, "dark")],
+)
 def test_it_draws_at_every_width_and_in_every_light(browser, page_file, width, scheme):
     watched = Watched(browser, page_file.as_uri(), width, scheme)
     page = watched.page
