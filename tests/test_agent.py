@@ -54,7 +54,7 @@ def test_predict_takes_one_observation_or_many(agent):
     assert np.abs(draws).max() <= 1
     with pytest.raises(UsageError, match=r"got shape \(3,\) for Box.*expected \(4,\) or \(batch, 4\)"):
         agent.predict(np.zeros(3))
-    with pytest.raises(UsageError, match="the observation holds NaN or infinity"):
+    with pytest.raises(UsageError, match=r"the observation is \[0.0, nan, 0.0, 0.0\]; a policy expects finite"):
         agent.predict([0.0, np.nan, 0.0, 0.0])
 
 

@@ -188,7 +188,7 @@ def test_the_comparison_is_the_same_but_for_the_method(tmp_path):
     learner(tmp_path, seeds=2, evaluation_episodes=3)
     runs = missing_runs(collect(tmp_path))
     assert names(runs, tmp_path) == [
-        f"comparison/{method}/seed-000{seed}" for method in ("ns", "ppo") for seed in (0, 1)
+        f"comparison/{method}-relative/seed-000{seed}" for method in ("ns", "ppo") for seed in (0, 1)
     ]
     assert {run.config.evaluation_episodes for run in runs} == {3}
     assert [run.config.weights.initial for run in runs] == [1.0, 1.0, 0.0, 0.0]
@@ -208,8 +208,21 @@ def test_the_comparison_learns_from_a_critic_like_the_one_that_is_trusted(tmp_pa
     (em,) = [run for run in runs if run.path.parts[-4] == "em" and run.config.method == "ppo"]
     fake_seed(tmp_path / "mine" / "seed-0000", em.config, 0.0)
     assert [run.path for run in missing_runs(collect(tmp_path))] == [run.path for run in runs if run.path != em.path]
+    (mgl,) = [run for run in runs if run.path.parts[-4] == "mgl" and run.config.method == "ppo"]
+    assert mgl.path.parent.name == "ppo-relative"  # beside what was made with the other loss
     pretend_trained([run for run in runs if run.path != em.path])
     assert missing_runs(collect(tmp_path)) == []
+
+
+def test_a_comparison_under_way_does_not_displace_a_finished_one(tmp_path):
+    learner(tmp_path / "mgl")
+    ns, ppo = missing_runs(collect(tmp_path))
+    usual = replace(ppo.config, ppo=replace(ppo.config.ppo, relative_value_loss=False))
+    fake_seed(tmp_path / "mine" / "seed-0000", usual, 0.0)
+    fake_seed(ppo.path, ppo.config, 0.0, finish=False)
+    (panel,) = collect(tmp_path).panels
+    assert panel.rival(panel.learners[0], "plain").records[0].run.path.parent.name == "mine"
+    assert missing_runs(collect(tmp_path)) == [ns, ppo]
 
 
 def test_the_weight_of_a_comparison_has_no_bounds(tmp_path):
@@ -243,7 +256,7 @@ def test_what_several_learners_need_alike_is_made_once(tmp_path):
     for method in ("single", "simplex"):
         learner(tmp_path / method, method, terms=("harmful", "noise"))
     assert names(missing_runs(collect(tmp_path)), tmp_path) == [
-        f"simplex/comparison/{method}/seed-0000" for method in ("ns", "ppo")
+        f"simplex/comparison/{method}-relative/seed-0000" for method in ("ns", "ppo")
     ]
 
 
@@ -254,7 +267,7 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path):
     (runs[2].path / "result.json").unlink()
     (runs[3].path / "result.json").unlink()
     with RunDirectory(runs[3].path).owned():
-        assert names(missing_runs(collect(tmp_path)), tmp_path) == ["comparison/ppo/seed-0000"]
+        assert names(missing_runs(collect(tmp_path)), tmp_path) == ["comparison/ppo-relative/seed-0000"]
 
 
 def test_nothing_is_made_where_a_comparison_cannot_be(tmp_path, capsys):
@@ -274,7 +287,7 @@ def test_nothing_is_made_beside_a_comparison_with_other_settings(tmp_path, capsy
     status, text = message(capsys, tmp_path, "--compare")
     assert status == 2
     assert "evaluation_episodes" in text
-    assert not (tmp_path / "comparison" / "ns").exists()
+    assert not (tmp_path / "comparison" / "ns-relative").exists()
 
 
 def test_why_nothing_is_compared(tmp_path, capsys):

@@ -30,7 +30,9 @@ class ActingPolicy:
         many = spaces.batched(self.observation_space, observation)
         obs = spaces.flatten(self.observation_space, observation, lead=int(many))
         if not np.isfinite(obs).all():
-            raise UsageError(f"the observation holds NaN or infinity: {observation!r}; a policy expects finite numbers")
+            raise UsageError(
+                f"the observation is {observation!r:.80}; a policy expects finite numbers, of single precision"
+            )
         if deterministic:
             action: Any = self._policy.mode(obs)  # type: ignore[arg-type]
         else:

@@ -182,7 +182,15 @@ class Train:
 
         for part in dataclasses.fields(self.upper):
             value = getattr(self.upper, part.name)
-            if value != getattr(PRESET.upper, part.name) and not has_use_for(self.method, part.name):
+            if value == getattr(PRESET.upper, part.name):
+                continue
+            if self.weights_from is not None:
+                raise UsageError(
+                    f"upper.{part.name} is {value}, but the weights of --weights-from are not learned any more"
+                )
+            if part.name == "follow_weights" and self.upper.sampling == "round":
+                raise UsageError("upper.follow_weights has no effect with upper.sampling 'round': leave it out")
+            if not has_use_for(self.method, part.name):
                 users = [name for name in METHODS if not METHODS[name].deterministic and has_use_for(name, part.name)]
                 raise UsageError(
                     f"method '{self.method}' has no use for upper.{part.name} (here {value}): leave it out; it is for "
@@ -231,7 +239,7 @@ class Bench:
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
     """What to measure: cartpole, methods, mujoco or suite."""
     updates: int | None = None
-    """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 on mujoco and 60 for suite."""
+    """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco and 60 for suite."""
     methods: tuple[str, ...] | None = None
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None

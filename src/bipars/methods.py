@@ -335,7 +335,7 @@ def has_use_for(name: str, setting: str) -> bool:
     if setting in OWN_SETTINGS:
         return name == OWN_SETTINGS[setting]
     if setting in ("sampling", "relative_value_loss"):
-        return method.estimator is not None
+        return method.estimator is not None and not (setting == "sampling" and method.every_step)
     return method.can_distrust  # the others are about how the modified advantage moves with phi, which em does not ask
 
 
@@ -366,7 +366,7 @@ def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
         math.ceil(config.ddpg.warmup_steps / config.ddpg.update_period) <= config.num_updates,
         "ddpg.warmup_steps",
         config.ddpg.warmup_steps,
-        f"at most the {config.total_steps} steps of the run, which would else end before anything is learned",
+        f"at most the {config.whole_steps} steps of the run, which would else end before anything is learned",
     )
     capacity = config.ddpg.replay_capacity
     if capacity is None:

@@ -24,7 +24,7 @@ NUM_ENVS = 20
 """As in the presets."""
 REPEATS = 3
 TURNS = 2
-"""Of PPO and MGL, one process after the other: in one process, MGL's memory would slow PPO down."""
+"""Of PPO, MGL and the peer, one process after the other: in one process, MGL's memory would slow PPO down."""
 
 
 def _actions(env: Any, num_envs: int, steps: int = STEPS) -> np.ndarray:
@@ -192,15 +192,21 @@ def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
         _row("environments alone, two threads", alone[2])
         _row("Gymnasium's SyncVectorEnv", sync, f"ours {alone[2] / sync:.2f} times that (bound 1.5)")
         for threads, where in ((1, "one core"), (2, "two threads")):
-            methods = ("ppo", "mgl") if threads == 1 else ("ppo",)
-            turns = [_child("training", task, num_envs, threads, method, updates) for method in methods * TURNS]
-            (ppo, beside), *others = (np.max(turns[i :: len(methods)], axis=0) for i in range(len(methods)))
+            jobs: dict[str, tuple[Any, ...]] = {"ppo": ("training", task, num_envs, threads, "ppo", updates)}
+            if threads == 1:
+                jobs["mgl"] = ("training", task, num_envs, threads, "mgl", updates)
+            if peer_installed:
+                jobs["peer"] = ("peer", task, num_envs, threads, updates)
+            turns = [{name: _child(*job) for name, job in jobs.items()} for _ in range(TURNS)]
+            best = {name: np.max([turn[name] for turn in turns], axis=0) for name in jobs}
+            ppo, beside = best["ppo"]
             share = f"{ppo / beside:.0%} of the environments alone" + " (bound 80 %)" * (threads == 1)
             _row(f"training, ppo, {where}", ppo, share)
-            for mgl, _ in others:
+            if threads == 1:
+                mgl, _ = best["mgl"]
                 _row(f"training, mgl, {where}", mgl, f"{ppo / mgl:.2f} times ppo's time (bound 1.3)")
             if peer_installed:
-                peer = _child("peer", task, num_envs, threads, TURNS * updates)
+                peer = best["peer"]
                 _row(f"Stable-Baselines3's PPO, {where}", peer, f"ours {ppo / peer:.2f} times that (bound 2)")
     if not peer_installed:
         print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")

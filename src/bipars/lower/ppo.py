@@ -88,7 +88,7 @@ def surrogate_gradients(
 ) -> list[Theta]:
     """Of `surrogate`, for several advantages of the same samples, for little more than the price of one."""
     ratio = probability_ratio(policy, samples)
-    pulls = [ratio * advantage * unclipped(ratio, advantage, clip) / ratio.size for advantage in advantages]
+    pulls = [ratio * unclipped(ratio, advantage, clip) * advantage / ratio.size for advantage in advantages]
     gradients = weighted_scores(policy, samples.obs, samples.action, jnp.stack(pulls))
     return [jax.tree.map(lambda x, i=i: x[i], gradients) for i in range(len(pulls))]
 

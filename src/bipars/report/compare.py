@@ -64,7 +64,10 @@ def _taught_otherwise(rival: Cell, cell: Cell) -> bool:
 
 
 def _comparison_directory(record: Record, method: str) -> Path:
-    return seed_directory(record.run.path.resolve().parent / COMPARISON / method, record.config.seed)
+    """Named after the loss, too, where that is not the learner's `ppo.relative_value_loss`."""
+    loss = as_taught(record.config).ppo.relative_value_loss
+    name = method if loss == record.config.ppo.relative_value_loss else f"{method}-{'relative' if loss else 'absolute'}"
+    return seed_directory(record.run.path.resolve().parent / COMPARISON / name, record.config.seed)
 
 
 def prepare_runs(runs: Sequence[PlannedRun]) -> None:

@@ -93,6 +93,10 @@ class Cell:
         return tuple(record for record in self.records if record.evaluations)
 
     @property
+    def finished(self) -> bool:
+        return all(record.status == "done" for record in self.records)
+
+    @property
     def last_step(self) -> int:
         """Up to where every seed came that did not fail."""
         alive = [r for r in self.evaluated if r.status != "failed"] or self.evaluated
@@ -153,13 +157,14 @@ class Panel:
         return [cell for cell in self.cells if cell.role == role and cell.evaluated]
 
     def rival(self, cell: Cell, role: Role) -> Cell | None:
-        """The cell to compare with: the same kind of policy, as many steps planned, and the most similar settings."""
+        """The cell to compare with: the same kind of policy, as many steps planned, finished rather than not, and of
+        those the one with the most similar settings."""
         fitting = [
             c
             for c in self.with_role(role)
             if type(c.config.lower) is type(cell.config.lower) and c.config.total_steps == cell.config.total_steps
         ]
-        return min(fitting, key=lambda c: len(differences(c.config, cell.config)), default=None)
+        return min(fitting, key=lambda c: (not c.finished, len(differences(c.config, cell.config))), default=None)
 
 
 @dataclass(frozen=True)

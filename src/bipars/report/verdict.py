@@ -264,9 +264,11 @@ def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
     notes = [f"As things stood at step {step:,} of {cell.config.total_steps:,}"] if early else []
     for other in present.values():
         for setting, (theirs, ours) in differences(other.config, cell.config).items():
-            true_critic = setting == "ppo.relative_value_loss" and as_taught(cell.config) != cell.config
-            why = " for its true critic; bipars report --compare trains one like it" if true_critic else ""
-            notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}{why}")
+            remedy = ""
+            if setting == "ppo.relative_value_loss":
+                whose = " for its true critic" if as_taught(cell.config) != cell.config else ""
+                remedy = f"{whose}; bipars report --compare trains {other.config.method} with that, too"
+            notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}{remedy}")
         for words, states in LEFT_OUT.items():
             seeds = [str(r.config.seed) for r in other.records if r.status in states]
             if seeds:
