@@ -9,7 +9,17 @@ from bipars.config import Config
 from bipars.methods import METHODS, find_method
 from bipars.program import complete
 from bipars.progress import standing_bar
-from bipars.report.panels import COMPARISON, Cell, Collection, Record, Role, as_taught, differences, method_role
+from bipars.report.panels import (
+    COMPARISON,
+    CRITIC_LOSS,
+    Cell,
+    Collection,
+    Record,
+    Role,
+    as_taught,
+    differences,
+    method_role,
+)
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.suite.local import run_locally
 from bipars.suite.work import PlannedRun
@@ -60,7 +70,7 @@ def missing_runs(collection: Collection) -> list[PlannedRun]:
 
 def _taught_otherwise(rival: Cell, cell: Cell) -> bool:
     """A difference between them would partly be that of their critics."""
-    return "ppo.relative_value_loss" in differences(rival.config, cell.config)
+    return CRITIC_LOSS in differences(rival.config, cell.config)
 
 
 def _comparison_directory(record: Record, method: str) -> Path:

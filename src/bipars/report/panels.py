@@ -25,6 +25,9 @@ COMPARISON = "comparison"
 UPPER_OF_DDPG = ("ddpg.noise_penalty", "ddpg.weight_jitter", "ddpg.second_order")
 """Settings of the upper level that stand among DDPG's; without learned weights they do nothing."""
 
+CRITIC_LOSS = "ppo.relative_value_loss"
+"""The setting in which a fair comparison follows the critic that teaches the policy: see `as_taught`."""
+
 
 def method_role(method: Method) -> Role:
     """What a method is in a comparison: weights that stay 0 or 1, weights that are learned, or something else."""

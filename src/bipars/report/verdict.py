@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from bipars.report.panels import Cell, Panel, Status, as_taught, differences
+from bipars.report.panels import CRITIC_LOSS, Cell, Panel, Status, as_taught, differences
 from bipars.report.summary import short_name
 from bipars.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
 from bipars.statistics import probability_of_improvement as improvement
@@ -265,7 +265,7 @@ def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
     for other in present.values():
         for setting, (theirs, ours) in differences(other.config, cell.config).items():
             remedy = ""
-            if setting == "ppo.relative_value_loss":
+            if setting == CRITIC_LOSS:
                 whose = " for its true critic" if as_taught(cell.config) != cell.config else ""
                 remedy = f"{whose}; bipars report --compare trains {other.config.method} with that, too"
             notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}{remedy}")
