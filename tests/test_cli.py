@@ -95,7 +95,7 @@ def test_an_environment_of_gymnasiums_in_processes_with_tensorboard_and_its_weig
         (["--unroll", "9"], "method 'mgl' has no use for --unroll (here 9): leave it out; it is for unrolled"),
         (["--method", "em", "--upper.earned-trust", "False"], "'em' has no use for --upper.earned-trust (here False)"),
         (["--weights-from", "nowhere"], "nowhere is not a run of bipars: it was not found"),
-        (["--workers", "-1"], "--workers is -1; expected a number of processes"),
+        (["--workers", "-1"], "--workers is -1; expected a number of cores"),
         (["--seeds", "0-999999999"], "more than 10,000"),
         (["--out", "/dev/null/runs"], "/dev/null/runs cannot be used: Not a directory"),
     ],

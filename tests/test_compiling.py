@@ -62,10 +62,10 @@ def test_the_second_round_needs_no_second_program(method):
     ppo = PPOConfig(update_period=64, num_envs=2, gradient_steps=2, batch_size=16)
     config = Config(env="Pendulum-v1", method=method, terms=("torque",), ppo=ppo, evaluation_episodes=1)
     program = build(complete(config))
-    state = program.init(0)
+    loop, state = program.algorithm, program.init(0)
     for _ in range(2):
         state, _ = program.iterate(state, 0)
-    assert program.algorithm.improve._cache_size() == 1
+    assert [part._cache_size() for part in (loop.prepare, loop.improve_policy, loop.improve_critics)] == [1, 1, 1]
 
 
 def types(state):

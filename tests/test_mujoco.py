@@ -133,7 +133,7 @@ def test_a_snapshot_goes_on_to_the_last_bit_elsewhere(name, make):
 
 @pytest.mark.parametrize("name", ["Hopper-v5", "Humanoid-v5"])
 def test_neither_threads_nor_companions_change_an_environment(name, make):
-    few, many = make(name, 3), make(name, 8, threads=3)
+    few, many = make(name, 3), make(name, 8, 3)
     actions = random_actions(many, 60)
     np.testing.assert_array_equal(few.reset(SEED), many.reset(SEED)[:3])
     for action in actions:
@@ -186,7 +186,7 @@ def test_wrong_use_is_explained(make, monkeypatch):
     with pytest.raises(UsageError, match="unknown option of Swimmer-v5 'healthy_reward'"):
         make("Swimmer-v5", 1, healthy_reward=1.0)
     with pytest.raises(UsageError, match="threads is 0"):
-        make("Swimmer-v5", 1, threads=0)
+        make("Swimmer-v5", 1, 0)
     env = make("Swimmer-v5", 2)
     with pytest.raises(UsageError, match=r"action has shape \(2,\); expected \(2, 2\)"):
         env.step(np.zeros(2))

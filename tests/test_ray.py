@@ -89,7 +89,7 @@ def test_files_travel_where_the_directory_is_not_seen(calm, tmp_path):
         ask = node.submit(execute_task, str(run.path), "no-such-token", None, None)
         assert ask.result().state == "send files"
         for seconds, state in ((0.0, "paused"), (0.0, "paused"), (1e9, "ended")):
-            reply = node.submit(execute_task, str(run.path), "no-such-token", pack(run.path), None, seconds).result()
+            reply = node.submit(execute_task, str(run.path), "no-such-token", pack(run.path), None, 1, seconds).result()
             assert reply.state == state
             unpack(run.path, reply.files)
     assert outcome_of(run) == outcome_of(plan(file, undisturbed)[0])

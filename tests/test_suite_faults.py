@@ -144,18 +144,18 @@ def test_a_run_on_which_processes_keep_dying_counts_as_failed_and_frees_the_othe
     runs = plan(tmp_path, ["ns"], "0-2")
     work = Work(runs, 1)
     for death in range(MAX_DEATHS):
-        share = work.take()
+        share = work.take(1)
         assert len(share) == 3
         work.give_back(share, "signal SIGKILL")
         assert len(work.failed) == (death == MAX_DEATHS - 1)
-    assert [run.config.seed for run in work.take()] == [1, 2]
+    assert [run.config.seed for run in work.take(1)] == [1, 2]
     assert "died 3 times without a new checkpoint in between: signal SIGKILL" in runs[0].directory.error
 
 
 def test_deaths_with_progress_in_between_are_forgiven(tmp_path):
     work = Work(plan(tmp_path, ["ns"], "0"), 1)
     for death in range(2 * MAX_DEATHS):
-        share = work.take()
+        share = work.take(1)
         checkpoints = share[0].directory.checkpoints
         checkpoints.mkdir(exist_ok=True)
         (checkpoints / f"{death:08d}.json").touch()
@@ -176,7 +176,7 @@ def test_a_full_disk_is_no_fault_of_the_run_and_leaves_it_readable(tmp_path):
     """A limit on the size of files stands in for the disk: the kernel refuses the write in the same place."""
     run = plan(tmp_path, ["ns"], "0")[0].prepare()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bipars.runs.worker", "--core", "0", str(run.path)],
+        [sys.executable, "-m", "bipars.runs.worker", "--cores", "0", str(run.path)],
         stderr=subprocess.PIPE,
         env=os.environ | {"BIPARS_CACHE": str(tmp_path / "cache")},
     )

@@ -51,7 +51,8 @@ class BiPaRS:
     built-in ones; `method` is a row of the methods table. `true_reward` is "env" (the environment's),
     "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `potential` is a `Potential`, or the
     name of a built-in one, for the methods that take one. `ppo`, `weight_function`, `upper`, `dpba` and `ddpg` change
-    settings of one part: a dict changes what it names, a config object everything.
+    settings of one part: a dict changes what it names, a config object everything. With `threads`, MuJoCo steps its
+    environments on several cores, and PPO's critics learn beside the policy.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class BiPaRS:
         dpba: DPBAConfig | Mapping[str, Any] | None = None,
         ddpg: DDPGConfig | Mapping[str, Any] | None = None,
         evaluation_episodes: int | None = None,
+        threads: int = 1,
     ) -> None:
         find_method(method)
         settings: dict[str, Any] = {
@@ -80,6 +82,7 @@ class BiPaRS:
             "potential": potential if potential is None or isinstance(potential, str) else _potential_name(potential),
             "method": method,
             "seed": seed,
+            "threads": threads,
             "reward": true_reward if isinstance(true_reward, str) else "function",
             "ppo": _as_dict(ppo),
             "weights": _as_dict(weight_function),

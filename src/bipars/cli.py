@@ -111,7 +111,9 @@ class Train:
     steps: int = field(default_factory=lambda: PRESET.total_steps)
     """Environment steps per run, rounded up to whole updates."""
     workers: int = 0
-    """Processes, one core each; 0 takes all cores."""
+    """Cores to use, one per run, or as many as --threads; 0 takes all."""
+    threads: int = 1
+    """Cores per run: MuJoCo steps its environments on all of them, PPO's critics learn beside the policy."""
     weights_from: Path | None = None
     """A finished run (or a directory of seeds) whose learned weights are reused, frozen."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -138,7 +140,7 @@ class Train:
         from bipars.runs.directory import RunDirectory, check_root, seed_directory
         from bipars.seeds import parse_seeds
         from bipars.suite.finish import STOPPED, finish, local_engine, runner_of, show_results
-        from bipars.suite.work import existing
+        from bipars.suite.work import check_cores, existing
 
         workers = count_workers(self.workers)
         config = complete(
@@ -155,6 +157,7 @@ class Train:
                 evaluation_every=self.evaluation_every,
                 checkpoint_every=self.checkpoint_every,
                 tensorboard=self.tensorboard,
+                threads=self.threads,
                 ppo=self.ppo,
                 weights=self.weights,
                 upper=self.upper,
@@ -163,6 +166,7 @@ class Train:
             )
         )
         self._refuse_idle()
+        check_cores(config, workers)
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
         check_root(self.out)
         if config.whole_steps != self.steps != PRESET.total_steps:

@@ -1,9 +1,14 @@
-"""Compiled methods that live as long as their object."""
+"""Compiled methods that live as long as their object, and two of them at once."""
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import jax
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 
 def compiled(method: Any) -> Any:
@@ -13,3 +18,15 @@ def compiled(method: Any) -> Any:
     trains one agent after the other would run out of the pieces of memory a system grants it (65,530 on Linux).
     """
     return functools.cached_property(lambda self: jax.jit(functools.wraps(method)(functools.partial(method, self))))
+
+
+def at_once(really: bool, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:
+    """What both calls return. With `really` they share the time: compiled programs leave Python alone while they run.
+
+    XLA has no part in this: it runs the loops of one program, and programs started in one thread, one after the other.
+    """
+    if not really:
+        return first(), second()
+    with ThreadPoolExecutor(1) as other:
+        future = other.submit(lambda: jax.block_until_ready(second()))
+        return first(), future.result()

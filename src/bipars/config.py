@@ -336,6 +336,8 @@ class Config(Settings):
     """Updates between checkpoints."""
     tensorboard: bool = False
     """Write TensorBoard scalars into the run's directory."""
+    threads: int = 1
+    """Cores that the run uses: MuJoCo steps its environments on all of them, PPO's critics learn beside the policy."""
     weights_from: str | None = None
     """Run directory whose learned weight function is loaded and kept frozen."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
@@ -349,6 +351,7 @@ class Config(Settings):
         for part in (self.ppo, self.weights, self.upper, self.dpba, self.ddpg):
             part.check()
         require_positive("config", self, "total_steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
+        require_positive("config", self, "threads")
         if self.vector not in ("auto", "sync", "async"):
             raise unknown("vector", self.vector, ("auto", "sync", "async"))
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number in [0, 2^32)")

@@ -12,7 +12,7 @@ import numpy as np
 from bipars.callbacks import require_tensorboard
 from bipars.config import Config
 from bipars.envs.base import Spaces
-from bipars.envs.make import Env, check_world, is_compiled, make_world
+from bipars.envs.make import Env, check_threads, check_world, is_compiled, make_world
 from bipars.errors import UsageError
 from bipars.lower.normalise import Moments
 from bipars.methods import find_method, resolve
@@ -103,6 +103,7 @@ def complete(config: Config, objects: Objects = NO_OBJECTS, tried: dict[Any, Spa
     true_reward = TrueReward(config.reward, objects.true_reward)
     shaping = find_method(config.method).shaping(config, find_potential(config, objects.potential))
     given = shaping if isinstance(shaping, GivenPotential) else None
+    check_threads(config, objects.env)
     tried = {} if tried is None else tried
     options = json.dumps(config.env_options, sort_keys=True)
     trial = (config.env, options, config.terms, config.reward, config.vector, config.method, config.potential)

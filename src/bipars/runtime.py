@@ -1,4 +1,4 @@
-"""What a process sets up before its first compiled call: one core, a compilation cache, memory that is kept."""
+"""What a process sets up before its first compiled call: its cores, a compilation cache, memory that is kept."""
 
 import ctypes
 import fcntl
@@ -6,8 +6,9 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle, islice
 from pathlib import Path
 
 
@@ -27,15 +28,15 @@ def enable_compilation_cache() -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def use_one_core(core: int | None = None) -> None:
-    """Pins this process. XLA then has one thread: faster for small networks, and the same result every time.
+def use_cores(numbers: Collection[int]) -> None:
+    """Pins this process. XLA then has a thread per core: one is faster for small networks, and the same every time.
 
-    Must run before the first computation. Without a number, one of the cores this process may use is taken.
+    Must run before the first computation. The numbers count the cores that this process may use.
     """
     if not hasattr(os, "sched_setaffinity"):
         return
     allowed = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {allowed[(os.getpid() if core is None else core) % len(allowed)]})
+    os.sched_setaffinity(0, {allowed[number % len(allowed)] for number in numbers})
 
 
 @functools.cache
@@ -45,10 +46,10 @@ def _allowed_cores() -> tuple[int, ...]:
 
 
 @contextmanager
-def own_core() -> Iterator[None]:
-    """Pins this process, while it works, to a core that no other process of bipars has taken in this way.
+def own_cores(count: int) -> Iterator[None]:
+    """Pins this process, while it works, to cores that no other process of bipars has taken in this way.
 
-    For processes that somebody else starts, so that nobody can number them. Where all cores are taken, one is shared.
+    For processes that somebody else starts, so that nobody can number them. Where all cores are taken, some are shared.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -56,8 +57,9 @@ def own_core() -> Iterator[None]:
     allowed = _allowed_cores()
     with ExitStack() as locks:
         free = (core for core in allowed if _take_core(core, locks))
-        core = next(free, allowed[os.getpid() % len(allowed)])
-        _pin_threads({core})
+        own = list(islice(free, count))
+        others = islice(cycle(allowed), os.getpid() % len(allowed), None)
+        _pin_threads({*own, *islice(others, count - len(own))})
         try:
             yield
         finally:

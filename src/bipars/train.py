@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bipars.compiling import compiled
+from bipars.compiling import at_once, compiled
 from bipars.config import Config
 from bipars.envs.world import Batch, Evaluation, World
 from bipars.lower.advantages import discounted_suffix_sums, gae, normaliser
@@ -68,6 +68,17 @@ class TrainState(NamedTuple):
     """The newest one, where not every round is evaluated."""
 
 
+class Lesson(NamedTuple):
+    """What one round's gradient steps are taken on."""
+
+    samples: Samples
+    draws: Int[Array, "step 2 batch"]
+    """Which of them every step takes: one minibatch for theta and the critics, another for phi."""
+    trusted: Float[Array, ""] | None
+    """How far the policy believes the terms, where they must earn it."""
+    terms: Float[Array, "time env term"]
+
+
 @dataclass(frozen=True, eq=False)
 class BiLevel:
     """Algorithm 1 for one configuration; no state of its own.
@@ -112,6 +123,7 @@ class BiLevel:
 
         following = None
         if self.samples_by_round:
+            assert samples is not None
             env, following = self.world.run(self.acting(learned), env, run_key)  # lines 15-16
             learned, norm = self.improve_weights(learned, following, LowerStep(state.learner.policy, samples))
             signals.log["weight_gradient_norm"] = norm
@@ -187,52 +199,85 @@ class BiLevel:
         """The policy as it learns: explicit mapping shows it the weights."""
         return HyperPolicy(policy, weights) if self.method.hyper_policy else policy
 
-    @compiled
     def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Samples | None, Signals]:
-        """All gradient steps of one round on its batch."""
-        samples, z, scales = self.learn_from(state, batch, batch.terms)
-        evidence, trusted, judged = self.judge(state, batch, samples)
-        samples = samples._replace(weighted=None)  # has served its purpose
+        """All gradient steps of one round on its batch: those of theta and phi and, by themselves, the critics'."""
+        seen, lesson, signals = self.prepare(state, batch, key)
+        (learned, log), (critics, critic_log) = at_once(
+            self.config.threads > 1,
+            lambda: self.improve_policy(state, lesson),  # lines 7-14, 18-22
+            lambda: self.improve_critics(state.learner, lesson),
+        )
+        learned["learner"] = learned["learner"]._replace(**critics)
+        state = state._replace(round=state.round + 1, **seen, **learned)
+        return state, lesson.samples, signals._replace(log=signals.log | log | critic_log)
 
-        def draw(samples: Samples, index: Int[Array, " batch"]) -> Samples:
-            return jax.tree.map(lambda x: x[index], samples)
+    # Each part returns what it changed, by name: what a compiled part passes through, it copies.
+
+    @compiled
+    def prepare(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[dict[str, Any], Lesson, Signals]:
+        """What there is to learn from a batch, and what there is to tell of it."""
+        samples, z, scales = self.learn_from(state, batch, batch.terms)
+        evidence, trusted, log = self.judge(state, batch, samples)
+        samples = samples._replace(weighted=None)  # has served its purpose
+        shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
+        draws = jax.random.randint(key, shape, 0, samples.log_prob.size)
+        unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
+        episodes, unfinished = episode_sums(unfinished, batch, z)
+        shaping = batch.advice and batch.advice.shaping
+        log = log | ({} if batch.advice is None else batch.advice.log)
+        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
+        seen = {"scales": scales, "unfinished": unfinished, "evidence": evidence}
+        return seen, Lesson(samples, draws, trusted, batch.terms), signals
+
+    @compiled
+    def improve_policy(self, state: TrainState, lesson: Lesson) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The steps of theta and, where phi learns with each of them, of phi."""
+        samples = lesson.samples._replace(value_targets=())
 
         def steps(carry: Any, index: Int[Array, "2 batch"]) -> tuple[Any, Any]:
             learner, weights, optimiser, h = carry
-            minibatch, gradient = self.follow_weights(draw(samples, index[0]), state.weights, weights), None
-            learner, step, log = self.lower_step(learner, weights, minibatch, trusted)  # lines 7-8
+            minibatch, gradient = self.follow_weights(samples.at(index[0]), state.weights, weights), None
+            learner, step, log = self.lower_step(learner, weights, minibatch, lesson.trusted)  # lines 7-8
             if self.estimator is not None and not self.samples_by_round:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
-                fresh = draw(samples._replace(credit=None), index[1])
+                fresh = samples._replace(credit=None).at(index[1])
                 gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
                 weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
                 log["weight_gradient_norm"] = optax.tree.norm(gradient)
             return (learner, weights, optimiser, h), (log, gradient)
 
-        shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
-        index = jax.random.randint(key, shape, 0, samples.log_prob.size)
-        start = (state.learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h))
-        (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, index)
-        log = jax.tree.map(jnp.mean, log) | judged | ({} if batch.advice is None else batch.advice.log)
+        learner = state.learner._replace(critics=(), critic_optimisers=())
+        start = (learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h))
+        (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, lesson.draws)
+        log = jax.tree.map(jnp.mean, log)
         if gradients is not None:
             log["weight_gradient_snr"] = signal_to_noise(gradients)
         if self.multiplier is not None:
-            weights = self.multiplier.update(weights, batch.terms, state.round)
-        unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
-        episodes, unfinished = episode_sums(unfinished, batch, z)
-        shaping = batch.advice and batch.advice.shaping
-        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
-        state = state._replace(
-            round=state.round + 1,
-            learner=learner,
-            weights=weights,
-            weights_optimiser=optimiser,
-            h=h,
-            scales=scales,
-            unfinished=unfinished,
-            evidence=evidence,
-        )
-        return state, self.believed(samples) if self.samples_by_round else None, signals
+            weights = self.multiplier.update(weights, lesson.terms, state.round)
+        return {"learner": learner, "weights": weights, "weights_optimiser": optimiser, "h": h}, log
+
+    @compiled
+    def improve_critics(self, learner: Learner, lesson: Lesson) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The critics' steps, on the minibatches of theta's."""
+        config, samples = self.config.ppo, lesson.samples
+        relative = (config.relative_value_loss, self.config.upper.relative_value_loss)
+        value_adam = adam(config.value_learning_rate, config.max_grad_norm)
+
+        def steps(carry: Any, index: Int[Array, " batch"]) -> tuple[Any, dict[str, Array]]:
+            critics, optimisers, log = [], [], {}
+            obs = samples.obs[index]
+            for i, (critic, optimiser) in enumerate(zip(*carry, strict=True)):
+                target = samples.value_targets[i][index]
+                loss, slope = jax.value_and_grad(critic_loss)(critic, obs, target, relative[i])
+                move, optimiser = value_adam.update(slope, optimiser, critic)
+                critics.append(optax.apply_updates(critic, move))
+                optimisers.append(optimiser)
+                log[f"{('modified', 'true')[i]}_critic_loss"] = loss
+            return (tuple(critics), tuple(optimisers)), log
+
+        start = (learner.critics, learner.critic_optimisers)
+        (critics, optimisers), log = jax.lax.scan(steps, start, lesson.draws[:, 0])
+        return {"critics": critics, "critic_optimisers": optimisers}, jax.tree.map(jnp.mean, log)
 
     @compiled
     def improve_weights(
@@ -241,6 +286,7 @@ class BiLevel:
         """Sampling mode `round`: one step of phi on what the new policy has experienced."""
         assert self.estimator is not None
         fresh, _, _ = self.learn_from(state, following, None)
+        step = step._replace(samples=self.believed(step.samples))
         gradient, h = self.estimator.update(state.h, step, state.learner.policy, state.weights, fresh)  # 9-14, 18-21
         weights, optimiser = self.upper_step(state.weights, state.weights_optimiser, gradient)  # line 22
         return state._replace(weights=weights, weights_optimiser=optimiser, h=h), optax.tree.norm(gradient)
@@ -331,10 +377,7 @@ class BiLevel:
     def lower_step(
         self, learner: Learner, weights: WeightFunction, samples: Samples, trusted: Float[Array, ""] | None
     ) -> tuple[Learner, LowerStep, dict[str, Array]]:
-        """theta -> theta' on the modified reward, as far as the terms are trusted, and one step of each critic.
-
-        Also the step of theta as phi sees it.
-        """
+        """theta -> theta' on the modified reward, as far as the terms are trusted. Also the step as phi sees it."""
         config, believed = self.config.ppo, self.believed(samples)
 
         def modified_return(policy: Theta) -> Float[Array, ""]:
@@ -349,16 +392,7 @@ class BiLevel:
         policy, policy_optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam, uphill)
         step = LowerStep(learner.policy, believed, policy_optimiser, gradient, uphill)
         log = {"policy_gradient_norm": optax.tree.norm(uphill)}
-
-        value_adam = adam(config.value_learning_rate, config.max_grad_norm)
-        critics, optimisers = list(learner.critics), list(learner.critic_optimisers)
-        relative = (config.relative_value_loss, self.config.upper.relative_value_loss)
-        for i, target in enumerate(samples.value_targets):
-            loss, slope = jax.value_and_grad(critic_loss)(critics[i], samples.obs, target, relative[i])
-            move, optimisers[i] = value_adam.update(slope, optimisers[i], critics[i])
-            critics[i] = optax.apply_updates(critics[i], move)
-            log[f"{('modified', 'true')[i]}_critic_loss"] = loss
-        return Learner(policy, policy_optimiser, tuple(critics), tuple(optimisers)), step, log
+        return learner._replace(policy=policy, policy_optimiser=policy_optimiser), step, log
 
     def upper_step(
         self, weights: WeightFunction, optimiser: optax.OptState, gradient: WeightFunction

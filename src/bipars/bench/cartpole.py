@@ -11,7 +11,7 @@ from typing import Any
 
 from bipars.bench.child import run_child, serve
 from bipars.bench.updates import measure_apart
-from bipars.runtime import use_one_core
+from bipars.runtime import use_cores
 
 METHODS: dict[str, dict[str, Any]] = {
     "ppo": {"method": "ppo"},
@@ -32,7 +32,7 @@ PEER_STEPS = 60_000
 
 def measure_peer() -> dict[str, float]:
     """Stable-Baselines3's PPO: same networks, batch, number of gradient steps and environments."""
-    use_one_core(0)
+    use_cores([0])
     import stable_baselines3
     import torch
     from stable_baselines3.common.env_util import make_vec_env

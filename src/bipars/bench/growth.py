@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bipars.bench.child import run_child, serve
-from bipars.runtime import keep_freed_memory, use_one_core
+from bipars.runtime import keep_freed_memory, use_cores
 
 if TYPE_CHECKING:
     from bipars.train import BiLevel
@@ -73,7 +73,7 @@ def measure_apart(line: Line) -> list[Point]:
 
 
 def measure_here(line: Line) -> dict[str, Any]:
-    use_one_core(0)
+    use_cores([0])
     keep_freed_memory()
     return {"points": [asdict(measure_point(line, size)) for size in line.sizes]}
 

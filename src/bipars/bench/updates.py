@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from bipars.bench.child import run_child, serve
-from bipars.runtime import keep_freed_memory, use_one_core
+from bipars.runtime import keep_freed_memory, use_cores
 
 
 def measure(updates: int, settings: dict[str, Any]) -> dict[str, float]:
     """In this process: median seconds of `updates` updates after the first that learns; megabytes at most."""
-    use_one_core(0)
+    use_cores([0])
     keep_freed_memory()
     import resource
 

@@ -63,12 +63,30 @@ def is_compiled(config: Config, env: Env | None) -> bool:
     return env is None and config.vector == "auto" and find_compiled(config.env) is not None
 
 
+def check_threads(config: Config, env: Env | None) -> None:
+    """More cores than one, where there is nothing to do for them, are a mistake."""
+    if config.threads == 1:
+        return
+    if is_compiled(config, env):
+        why = f"environment '{config.env}' is written in JAX: its training is one program, which runs on one core"
+    elif config.lower is config.ddpg and not _is_fast(config, env):
+        why = "its environments are stepped by Python, and all of DDPG's learning is one program"
+    else:
+        return
+    raise UsageError(f"config.threads is {config.threads}, but {why}. Leave it at 1, and train several seeds at once")
+
+
+def _is_fast(config: Config, env: Env | None) -> bool:
+    """MuJoCo steps all of them in one call."""
+    return env is None and config.vector == "auto" and config.env in TORQUE_WEIGHTS
+
+
 def host_maker(config: Config, env: Env | None) -> Callable[[int], HostEnvironment]:
     """A function that makes so many environments side by side."""
-    if env is None and config.vector == "auto" and config.env in TORQUE_WEIGHTS:
+    if _is_fast(config, env):
         from bipars.envs.mujoco import MujocoEnvironment
 
-        return lambda num_envs: MujocoEnvironment(config.env, num_envs, **config.env_options)
+        return lambda num_envs: MujocoEnvironment(config.env, num_envs, config.threads, **config.env_options)
     _, make = gymnasium_factory(config.env if env is None else env, config.env_options)
     mode = "async" if config.vector == "async" else "sync"
     return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode)  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ TASKS = {
 class MujocoEnvironment:
     """`num_envs` copies of one task. Neither `threads` nor the other copies change what a copy does."""
 
-    def __init__(self, name: str, num_envs: int, threads: int = 1, max_steps: int = 1000, **options: Any) -> None:
+    def __init__(self, name: str, num_envs: int, threads: int = 1, /, max_steps: int = 1000, **options: Any) -> None:
         if name not in TASKS:
             raise unknown("MuJoCo task", name, TASKS)
         self._task = task = TASKS[name]
@@ -120,7 +120,7 @@ class MujocoEnvironment:
         self._mujoco, batch = _import(name)
         self._model = model = _load(self._mujoco, task.model)
         # Contact forces are computed from a whole MjData, which only a persistent batch keeps for each environment.
-        self._batch = batch.Batch(model, num_envs, threads, persistent=task.bodies)
+        self._batch = batch.Batch(model, num_envs, min(threads, num_envs), persistent=task.bodies)
         self._data = self._mujoco.MjData(model)
         self._qpos, self._qvel, self._ctrl = (self._batch.bind(part) for part in ("qpos", "qvel", "ctrl"))
         parts = (self._batch.state, self._qpos, self._qvel)

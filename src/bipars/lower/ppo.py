@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
@@ -28,6 +28,10 @@ class Samples(NamedTuple):
     """Derivative of the modified advantage with respect to phi."""
     weighted: Float[Array, " sample"] | None = None
     """Weighted terms to come, in units of the modified advantage: what they are judged by."""
+
+    def at(self, index: Int[Array, " batch"]) -> "Samples":
+        """Some of them: a minibatch."""
+        return jax.tree.map(lambda x: x[index], self)
 
 
 def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:

@@ -1,4 +1,4 @@
-"""A process that executes runs one after the other: `python -m bipars.runs.worker --core 0 RUN [RUN ...]`."""
+"""A process that executes runs one after the other: `python -m bipars.runs.worker --cores 0 RUN [RUN ...]`."""
 
 import argparse
 import logging
@@ -8,7 +8,7 @@ import threading
 import time
 
 from bipars.runs.stopping import Stop, stop_requests
-from bipars.runtime import keep_freed_memory, use_one_core
+from bipars.runtime import keep_freed_memory, use_cores
 
 DONE, FAILED, NO_SPACE, STOPPED = 0, 3, 74, 75
 """How it ends; a crash of Python itself has status 1."""
@@ -30,11 +30,11 @@ def leave_in_time(stop: Stop) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--core", type=int, default=None)
+    parser.add_argument("--cores", required=True, help="their numbers, such as 0 or 2,3")
     parser.add_argument("--parent", type=int, default=os.getppid(), help="leave when this process is gone")
     parser.add_argument("runs", nargs="+")
     options = parser.parse_args(arguments)
-    use_one_core(options.core)
+    use_cores([int(number) for number in options.cores.split(",")])
     keep_freed_memory()
     logging.basicConfig(format="%(message)s")
 

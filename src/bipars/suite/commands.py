@@ -21,7 +21,7 @@ EngineName = Literal["local", "ray"]
 
 def count_workers(asked: int) -> int:
     if asked < 0:
-        raise UsageError(f"--workers is {asked}; expected a number of processes, or 0 for one on every core")
+        raise UsageError(f"--workers is {asked}; expected a number of cores, or 0 for all")
     return asked or cores()
 
 
@@ -68,7 +68,7 @@ class Resume:
     directory: Annotated[Path, tyro.conf.Positional]
     """A run, a directory of runs, or the directory of a suite."""
     workers: int = 0
-    """Processes, one core each; 0 takes all cores."""
+    """Cores to use, one per run, or as many as its threads; 0 takes all."""
     engine: EngineName = "local"
     """local: processes on this machine; ray: tasks on a Ray cluster."""
     address: str | None = None
@@ -113,7 +113,7 @@ class Run:
     scale: float = 1.0
     """Multiplies all numbers of steps: 0.1 for a quick look."""
     workers: int = 0
-    """Processes, one core each; 0 takes all cores."""
+    """Cores to use, one per run, or as many as its threads; 0 takes all."""
     engine: EngineName = "local"
     """local: processes on this machine; ray: tasks on a Ray cluster."""
     address: str | None = None

@@ -1,4 +1,4 @@
-"""Runs on this machine: one process per core, each with one thread, each doing a share of the runs.
+"""Runs on this machine: one process per core (or several cores), each doing a share of the runs.
 
 The files are the truth: progress is read from the runs' own metrics, so a worker may die without taking anything along.
 """
@@ -29,6 +29,7 @@ class Worker:
     """A process and the share it works on."""
 
     process: subprocess.Popen[bytes]
+    cores: set[int]
     share: list[PlannedRun]
     errors: IO[bytes]
     """What it says, kept apart from the progress that is shown meanwhile."""
@@ -38,25 +39,27 @@ class Worker:
         return self.errors.read().decode(errors="replace")
 
 
-def run_locally(runs: Sequence[PlannedRun], workers: int, report: Callable[[Standing], None]) -> bool:
+def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standing], None]) -> bool:
     """Executes all unfinished runs; False when it was told to stop, by Ctrl-C or SIGTERM.
 
     A run that fails does not stop the others, and a worker that dies is replaced.
     """
-    work = Work(runs, workers)
-    active: dict[int, Worker] = {}
+    work = Work(runs, cores)
+    active: list[Worker] = []
+    free = set(range(cores))
     interrupted = full = False
     try:
         with stop_requests() as stop:
             while work.waiting or active:
-                for core in range(workers):
-                    if core not in active and not interrupted and (share := work.take()):
-                        active[core] = _start(core, share)
+                while free and (share := work.take(len(free))):
+                    active.append(_start(sorted(free)[: share[0].config.threads], share))
+                    free -= active[-1].cores
                 time.sleep(POLL_SECONDS)
-                for core, worker in list(active.items()):
+                for worker in list(active):
                     status = worker.process.poll()
                     if status is not None:
-                        del active[core]
+                        active.remove(worker)
+                        free |= worker.cores
                         work.give_back(worker.share, _death(status, worker))
                         interrupted |= status in (STOPPED, NO_SPACE)
                         full |= status == NO_SPACE
@@ -67,8 +70,8 @@ def run_locally(runs: Sequence[PlannedRun], workers: int, report: Callable[[Stan
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        _stop([worker.process for worker in active.values()])
-    for worker in active.values():
+        _stop([worker.process for worker in active])
+    for worker in active:
         full |= worker.process.returncode == NO_SPACE
         work.give_back(worker.share)
     report(work.standing())
@@ -77,13 +80,14 @@ def run_locally(runs: Sequence[PlannedRun], workers: int, report: Callable[[Stan
     return not interrupted
 
 
-def _start(core: int, share: list[PlannedRun]) -> Worker:
-    command = [sys.executable, "-m", "bipars.runs.worker", "--core", str(core), "--parent", str(os.getpid())]
+def _start(cores: list[int], share: list[PlannedRun]) -> Worker:
+    numbers = ",".join(map(str, cores))
+    command = [sys.executable, "-m", "bipars.runs.worker", "--cores", numbers, "--parent", str(os.getpid())]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
         [*command, *(str(run.path) for run in share)], env=os.environ | HUGE_PAGES, stderr=errors
     )
-    return Worker(process, share, errors)
+    return Worker(process, set(cores), share, errors)
 
 
 def _death(status: int, worker: Worker) -> str:

@@ -19,9 +19,9 @@ from bipars.errors import NoSpaceError, UsageError, no_space
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically
 from bipars.runs.stopping import Stop, stop_requests
-from bipars.runtime import HUGE_PAGES, keep_freed_memory, own_core
+from bipars.runtime import HUGE_PAGES, keep_freed_memory, own_cores
 from bipars.suite.local import STOP_SECONDS
-from bipars.suite.work import PlannedRun, Standing, Work
+from bipars.suite.work import PlannedRun, Standing, Work, check_cores
 
 POLL_SECONDS = 0.2
 HOME_SECONDS = 20.0
@@ -56,10 +56,10 @@ def require_ray() -> None:
 
 
 def execute_task(
-    path: str, token: str, files: Files | None, source: Files | None, home_seconds: float = HOME_SECONDS
+    path: str, token: str, files: Files | None, source: Files | None, cores: int = 1, home_seconds: float = HOME_SECONDS
 ) -> Reply:
     """One run, in its own directory where this node sees it, else in a copy that goes home again."""
-    with own_core(), stop_requests() as stop:
+    with own_cores(cores), stop_requests() as stop:
         keep_freed_memory()
         if (Path(path) / token).exists():
             return _execute(RunDirectory(path), stop, None)
@@ -132,7 +132,7 @@ def run_on_ray(
     """Executes all unfinished runs; False when it was told to stop.
 
     A run that fails does not stop the others, and one whose node or process dies is tried again. `workers` limits the
-    tasks at a time; None takes all the cluster has.
+    cores they use; None takes all the cluster has.
     """
     import ray
 
@@ -140,7 +140,10 @@ def run_on_ray(
     if started:
         _connect(address, workers)
     try:
-        return _Runner(Work(runs, len(runs)), workers).run(report)
+        largest = max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
+        for run in runs:
+            check_cores(run.config, min(workers or largest, largest))
+        return _Runner(Work(runs, None), workers).run(report)
     finally:
         if started:
             ray.shutdown()
@@ -180,9 +183,11 @@ class _Runner:
         try:
             with stop_requests() as stop:
                 while (self.work.waiting or self.active) and not self.interrupted:
-                    limit = self.workers or int(ray.cluster_resources().get("CPU", 1))
-                    while len(self.active) < limit and (share := self.work.take()):
+                    free = self.workers or int(ray.cluster_resources().get("CPU", 1))
+                    free -= sum(share[0].config.threads for share in self.active.values())
+                    while free > 0 and (share := self.work.take(free)):
                         self.submit(share)
+                        free -= share[0].config.threads
                     self.collect(POLL_SECONDS)
                     report(self.work.standing())
                     self.interrupted |= stop()
@@ -208,8 +213,9 @@ class _Runner:
         carried = {name: value for name, value in os.environ.items() if name.startswith(CARRIED)}
         # A process of its own for every program: Ray gives a process to tasks of the same environment alone.
         environment = {"env_vars": {"JAX_PLATFORMS": "cpu", "BIPARS_PROGRAM": run.program, **carried, **HUGE_PAGES}}
-        task = ray.remote(execute_task).options(num_cpus=1, max_retries=0, runtime_env=environment)
-        self.active[task.remote(str(path), token, files, source)] = share
+        cores = run.config.threads
+        task: Any = ray.remote(execute_task).options(num_cpus=cores, max_retries=0, runtime_env=environment)
+        self.active[task.remote(str(path), token, files, source, cores)] = share
 
     def collect(self, timeout: float) -> None:
         """Takes back what has ended."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bipars.config import Config
+from bipars.errors import UsageError
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import read_last_row
@@ -70,14 +71,24 @@ class Standing:
     running: tuple[Running, ...]
 
 
-def shares(runs: Sequence[PlannedRun], workers: int) -> list[list[PlannedRun]]:
-    """Runs that differ in the seed alone, which share a compiled program, split evenly between the workers."""
+def check_cores(config: Config, cores: int) -> None:
+    """A run that waits for more cores than there are would wait for ever."""
+    if config.threads > cores:
+        raise UsageError(
+            f"config.threads is {config.threads}: the run needs as many cores, but may use {cores} (--workers). Make "
+            "it smaller, or --workers larger, or train on a machine that has more"
+        )
+
+
+def shares(runs: Sequence[PlannedRun], cores: int) -> list[list[PlannedRun]]:
+    """Runs that differ in the seed alone, which share a compiled program, split evenly between the cores."""
     groups: dict[str, list[PlannedRun]] = {}
     for run in sorted(runs, key=lambda run: run.config.weights_from is not None):
+        check_cores(run.config, cores)
         groups.setdefault(run.program, []).append(run)
     split = []
     for group in groups.values():
-        size = math.ceil(len(group) / workers)
+        size = math.ceil(len(group) / (cores // group[0].config.threads))
         split += [group[i : i + size] for i in range(0, len(group), size)]
     return split
 
@@ -85,10 +96,10 @@ def shares(runs: Sequence[PlannedRun], workers: int) -> list[list[PlannedRun]]:
 class Work:
     """Hands out shares of runs and keeps the books."""
 
-    def __init__(self, runs: Sequence[PlannedRun], workers: int) -> None:
-        """With no more than one run per share where `workers` is at least the number of runs."""
+    def __init__(self, runs: Sequence[PlannedRun], cores: int | None) -> None:
+        """For so many cores, or else for any number of them: every share is then one run."""
         missing = [run for run in runs if not run.finished]
-        self.waiting = shares(missing, workers)
+        self.waiting = [[run] for run in missing] if cores is None else shares(missing, cores)
         self.active: list[list[PlannedRun]] = []
         self.failed: list[PlannedRun] = []
         self.blocked: list[PlannedRun] = []
@@ -99,10 +110,10 @@ class Work:
         self.any_path = runs[0].path
         self._deaths: dict[Path, tuple[int, str]] = {}
 
-    def take(self) -> list[PlannedRun] | None:
-        """The next share that can start, with its directories made."""
+    def take(self, cores: int) -> list[PlannedRun] | None:
+        """The next share that can start on so many cores, with its directories made."""
         for i, share in enumerate(self.waiting):
-            if all(run.ready for run in share):
+            if share[0].config.threads <= cores and all(run.ready for run in share):
                 del self.waiting[i]
                 for run in share:
                     run.prepare()

@@ -1,0 +1,148 @@
+"""One run on several cores: what shares the time, who gets which cores, and that results do not suffer."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from threading import Barrier
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.cli import main
+from bipars.compiling import at_once
+from bipars.config import Config
+from bipars.errors import UsageError
+from bipars.program import build, complete
+from bipars.runs.directory import RunDirectory
+from bipars.runtime import cores, own_cores
+from bipars.suite.work import PlannedRun, Work
+
+SMALL = {"update_period": 400, "num_envs": 4, "gradient_steps": 8, "batch_size": 64}
+
+
+def test_both_calls_share_the_time_where_they_may():
+    meeting = Barrier(2)
+    assert at_once(True, lambda: meeting.wait(20) >= 0, lambda: meeting.wait(20) >= 0) == (True, True)
+    order = []
+    assert at_once(False, lambda: order.append(1), lambda: order.append(2)) == (None, None)
+    assert order == [1, 2]
+
+
+@pytest.mark.parametrize("really", [True, False])
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_goes_wrong_in_either_call_is_heard_of(really, failing):
+    calls = [lambda: 1, lambda: 1]
+    calls[failing] = lambda: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        at_once(really, *calls)
+
+
+def rounds(method, threads, upper=None):
+    pytest.importorskip("mujoco.batch")
+    settings = {"env": "Hopper-v5", "terms": ["torque"], "method": method, "ppo": SMALL, "evaluation_episodes": 2}
+    config = complete(Config.from_dict(settings | {"threads": threads, "upper": upper or {}}))
+    program = build(config, share=False)
+    state, seen = program.init(0), []
+    for _ in range(2):
+        state, signals = program.iterate(state, 0)
+        seen.append((signals.reward, signals.log))
+    return state, seen
+
+
+@pytest.mark.parametrize(("method", "upper"), [("ppo", {}), ("mgl", {}), ("mgl", {"sampling": "round"})])
+def test_several_threads_learn_what_one_learns(method, upper):
+    (one, alone), (two, shared), (again, _) = (rounds(method, threads, upper) for threads in (1, 2, 2))
+    np.testing.assert_array_equal(alone[0][0], shared[0][0])  # nothing was learned before the first batch
+    assert alone[0][1].keys() == shared[0][1].keys()
+    for place in ("learner", "weights"):
+        leaves = (jax.tree.leaves(getattr(state, place)) for state in (one, two, again))
+        for x, y, z in zip(*leaves, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+            np.testing.assert_array_equal(y, z)
+
+
+def test_the_critics_learn_although_nobody_waits_for_them_in_the_loop_of_theta():
+    state, seen = rounds("mgl", 2)
+    losses = [float(log[name]) for _, log in seen for name in ("modified_critic_loss", "true_critic_loss")]
+    assert all(np.isfinite(losses))
+    assert [int(optimiser[1][0].count) for optimiser in state.learner.critic_optimisers] == [16, 16]
+    assert jax.tree.all(jax.tree.map(lambda x: bool(jnp.isfinite(x).all()), state.learner))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threads": 0}, r"config\.threads is 0; expected a positive number"),
+        ({"env": "cartpole", "terms": ["harmful"]}, "'cartpole' is written in JAX: its training is one program"),
+        ({"method": "ddpg-mgl"}, "its environments are stepped by Python, and all of DDPG's learning is one program"),
+        ({"env": "Hopper-v5", "env_options": {"threads": 2}}, "unknown option of Hopper-v5 'threads'"),
+    ],
+)
+def test_threads_without_work_are_refused(settings, message):
+    pytest.importorskip("mujoco.batch")
+    config = {"env": "Pendulum-v1", "terms": ["torque"], "threads": 2} | settings
+    with pytest.raises(UsageError, match=message):
+        complete(Config.from_dict(config))
+
+
+def planned(tmp_path, threads, seeds):
+    config = Config.from_dict({"env": "Pendulum-v1", "terms": ["torque"], "threads": threads})
+    text = config.program_text()
+    return [PlannedRun(tmp_path / f"{threads}-{seed}", replace(config, seed=seed), text) for seed in range(seeds)]
+
+
+def test_a_run_gets_as_many_cores_as_it_asks_for(tmp_path):
+    work = Work([*planned(tmp_path, 2, 2), *planned(tmp_path, 1, 4)], 4)
+    assert [len(share) for share in work.waiting] == [1, 1, 1, 1, 1, 1]
+    assert work.take(1)[0].config.threads == 1  # a run of two does not fit
+    assert work.take(2)[0].config.threads == 2
+    assert work.take(0) is None
+
+
+def test_a_run_that_asks_for_more_cores_than_there_are_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"threads is 3: the run needs as many cores, but may use 2"):
+        Work(planned(tmp_path, 3, 1), 2)
+    arguments = ["--env", "Pendulum-v1", "--term", "torque", "--out", str(tmp_path / "out")]
+    assert main(["train", *arguments, "--threads", "2", "--workers", "1"]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def pinned(statement):
+    """The cores of a process after a statement, seen by a thread that it starts then."""
+    code = f"""
+import os, threading
+from bipars.runtime import own_cores, use_cores
+def tell(): print(sorted(os.sched_getaffinity(0)))
+def later():
+    thread = threading.Thread(target=tell)
+    thread.start()
+    thread.join()
+{statement}
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(found.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no system call for it")
+def test_a_process_keeps_to_its_cores():
+    allowed = sorted(os.sched_getaffinity(0))
+    assert pinned("use_cores([0]); later()") == allowed[:1]
+    assert pinned("use_cores([0, 1]); later()") == allowed[:2]
+    assert len(pinned("with own_cores(2): later()")) == min(2, len(allowed))
+    with own_cores(cores()):
+        assert len(pinned("with own_cores(1): later()")) == 1  # all are taken: one is shared
+    assert sorted(os.sched_getaffinity(0)) == allowed
+
+
+def test_train_on_two_cores(tmp_path, capfd):
+    pytest.importorskip("mujoco.batch")
+    small = [f"--ppo.{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    arguments = ["--env", "Hopper-v5", "--term", "torque", "--steps", "800", "--evaluation-episodes", "2", *small]
+    assert main(["train", *arguments, "--threads", "2", "--workers", "2", "--out", str(tmp_path)]) == 0
+    run = RunDirectory(tmp_path / "seed-0000")
+    assert run.finished
+    assert run.config.threads == 2
