@@ -19,7 +19,7 @@ from bipars.errors import NoSpaceError, UsageError, no_space
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically
 from bipars.runs.stopping import Stop, stop_requests
-from bipars.runtime import HUGE_PAGES, keep_freed_memory, own_cores
+from bipars.runtime import PROCESS_SETTINGS, keep_freed_memory, own_cores
 from bipars.suite.local import STOP_SECONDS
 from bipars.suite.work import PlannedRun, Standing, Work, check_cores
 
@@ -212,7 +212,9 @@ class _Runner:
             source = None if run.config.weights_from is None else pack(Path(run.config.weights_from))
         carried = {name: value for name, value in os.environ.items() if name.startswith(CARRIED)}
         # A process of its own for every program: Ray gives a process to tasks of the same environment alone.
-        environment = {"env_vars": {"JAX_PLATFORMS": "cpu", "BIPARS_PROGRAM": run.program, **carried, **HUGE_PAGES}}
+        environment = {
+            "env_vars": {"JAX_PLATFORMS": "cpu", "BIPARS_PROGRAM": run.program, **carried, **PROCESS_SETTINGS}
+        }
         cores = run.config.threads
         task: Any = ray.remote(execute_task).options(num_cpus=cores, max_retries=0, runtime_env=environment)
         self.active[task.remote(str(path), token, files, source, cores)] = share
