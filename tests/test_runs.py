@@ -169,6 +169,14 @@ def test_one_owner_at_a_time(tmp_path):
         pass
 
 
+def test_settings_that_differ_are_named_and_no_others(tmp_path):
+    RunDirectory.create(tmp_path / "run", SMALL)
+    other = replace(SMALL, ppo=replace(SMALL.ppo, clip=0.125), threads=3)
+    message = rf"other settings \(threads: 1 there, 3 now, ppo\.clip: {SMALL.ppo.clip} there, 0\.125 now\)"
+    with pytest.raises(RunDirectoryError, match=message):
+        RunDirectory.create(tmp_path / "run", other)
+
+
 def test_of_two_who_create_a_run_at_once_the_slower_learns_what_the_quicker_made(tmp_path, monkeypatch):
     path, versions = tmp_path / "run", directory.versions
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from bipars.suite.manifest import read_manifest, record
 from bipars.suite.output import draw_heat_map
 from bipars.suite.panels import HeatMap
 from bipars.suite.paper import findings
-from bipars.suite.plan import Changes, load_suite, load_suites
+from bipars.suite.plan import Changes, load_suite, load_suites, merge_cells
 from bipars.suite.shipped import shipped
 from bipars.suite.work import shares
 
@@ -104,6 +106,15 @@ def test_a_label_may_hold_the_name_of_the_method(tmp_path):
     text = text.replace("harmful/mgl", "harmful/mgl-small")
     names = [cell.name for cell in load_suite(write(tmp_path, text)).cells]
     assert names[:2] == ["cartpole/harmful/ns-small", "cartpole/harmful/mgl-small"]
+
+
+def test_a_cell_asked_for_in_two_ways_is_told_by_what_differs():
+    cells = load_suite("paper/fig1").cells
+    other = replace(cells[0], config=replace(cells[0].config, ppo=replace(cells[0].config.ppo, clip=0.125)))
+    with pytest.raises(UsageError, match=r"in two ways \(ppo\.clip: 0\.5 and 0\.125\); give one of them a label"):
+        merge_cells({cells[0].name: cells[0]}, [other])
+    with pytest.raises(UsageError, match=r"in two ways \(weights_from: None and 'another'\)"):
+        merge_cells({cells[0].name: cells[0]}, [replace(cells[0], weights_from="another")])
 
 
 def test_every_shipped_suite_is_valid():

@@ -17,9 +17,11 @@ from bipars.compiling import at_once
 from bipars.config import Config
 from bipars.errors import UsageError
 from bipars.program import build, complete
+from bipars.report.panels import collect
 from bipars.runs.directory import RunDirectory
 from bipars.runtime import cores, own_cores
 from bipars.suite.work import PlannedRun, Work
+from fake_runs import fake_cell, fake_seed
 
 SMALL = {"update_period": 400, "num_envs": 4, "gradient_steps": 8, "batch_size": 64}
 
@@ -136,6 +138,14 @@ def test_a_process_keeps_to_its_cores():
     with own_cores(cores()):
         assert len(pinned("with own_cores(1): later()")) == 1  # all are taken: one is shared
     assert sorted(os.sched_getaffinity(0)) == allowed
+
+
+def test_seeds_trained_on_more_cores_than_others_belong_to_the_same_cell(tmp_path):
+    fake_cell(tmp_path, "mgl", [0.5, 0.6], 1.0)
+    config = replace(RunDirectory(tmp_path / "seed-0000").config, seed=2, threads=2)
+    fake_seed(tmp_path / "seed-0002", config, 0.7, 1.0)
+    (panel,) = collect(tmp_path).panels
+    assert [len(cell.records) for cell in panel.cells] == [3]
 
 
 def test_train_on_two_cores(tmp_path, capfd):

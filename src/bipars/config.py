@@ -379,6 +379,14 @@ class Config(Settings):
     def to_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))
 
+    def flat(self) -> dict[str, Any]:
+        """Every setting under one name, such as ppo.clip."""
+        found: dict[str, Any] = {}
+        for name, value in self.to_dict().items():
+            nested = isinstance(value, dict) and name != "env_options"
+            found |= {f"{name}.{key}": inner for key, inner in value.items()} if nested else {name: value}
+        return found
+
     def program_text(self) -> str:
         """Everything that decides which program is compiled; runs with the same text share one."""
         shared = dataclasses.replace(self, seed=0, weights_from=self.weights_from and "another run")

@@ -238,7 +238,8 @@ def _panels(records: Sequence[Record], root: Path) -> list[Panel]:
 
 
 def _panel(records: Sequence[Record], config: Config, root: Path) -> Panel:
-    groups = _group(records, lambda r: r.config.program_text())
+    # How many cores a run had changes no more than its last bits.
+    groups = _group(records, lambda r: replace(r.config, threads=1).program_text())
     labels = _labels([group[0] for group in groups], root)
     cells = [Cell(label, tuple(group)) for label, group in zip(labels, groups, strict=True)]
     order = {"plain": 0, "naive": 1, "learner": 2, "other": 3}
@@ -280,7 +281,7 @@ def _text(*parts: Any) -> str:
 
 def differences(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
     """Settings of the lower level and of evaluation in which two cells differ, though they are compared."""
-    first, second = flat(as_taught(a)), flat(as_taught(b))
+    first, second = as_taught(a).flat(), as_taught(b).flat()
     lower = "ddpg." if isinstance(a.lower, DDPGConfig) else "ppo."
     names = [name for name in first if name.startswith(lower) or name in ("total_steps", "evaluation_episodes")]
     return {n: (first[n], second[n]) for n in names if n not in UPPER_OF_DDPG and first[n] != second[n]}
@@ -294,12 +295,3 @@ def as_taught(config: Config) -> Config:
     if run_role(config) != "learner" or not (METHODS[config.method].can_distrust and config.upper.earned_trust):
         return config
     return replace(config, ppo=replace(config.ppo, relative_value_loss=config.upper.relative_value_loss))
-
-
-def flat(config: Config) -> dict[str, Any]:
-    """Every setting under one name, such as ppo.clip."""
-    found: dict[str, Any] = {}
-    for name, value in config.to_dict().items():
-        nested = isinstance(value, dict) and name != "env_options"
-        found |= {f"{name}.{key}": inner for key, inner in value.items()} if nested else {name: value}
-    return found

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import BiparsError
-from bipars.report.panels import Cell, Collection, Record, flat
+from bipars.report.panels import Cell, Collection, Record
 
 PER_RUN = {"seed", "weights_from"}
 
@@ -78,7 +78,7 @@ def _versions(record: Record) -> str:
 
 def _settings(cells: list[tuple[str, Cell]]) -> tuple[list[tuple[str, str]], list[str], list[list[str]]]:
     """What all cells share; the names of what they do not, and its values by cell."""
-    settings = [{k: v for k, v in flat(cell.config).items() if k not in PER_RUN} for _, cell in cells]
+    settings = [{k: v for k, v in cell.config.flat().items() if k not in PER_RUN} for _, cell in cells]
     same = [name for name in settings[0] if len({json.dumps(s.get(name)) for s in settings}) == 1]
     names = [name for name in settings[0] if name not in same and name not in ("env", "terms", "method")]
     rows = [

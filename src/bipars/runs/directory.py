@@ -101,7 +101,7 @@ class RunDirectory:
             what = "a saved agent" if self.kind == "agent" else "a training run, whose files saving would destroy"
             raise RunDirectoryError(f"{self.path} is {what}. {elsewhere}")
         existing = _with_absolute_source(self.config)
-        difference = _difference(existing.to_dict(), _with_absolute_source(config).to_dict())
+        difference = _difference(existing.flat(), _with_absolute_source(config).flat())
         if not difference and objects != self.objects:
             difference = f"your own Python objects: {self.objects} there, {objects} now"
         if difference:

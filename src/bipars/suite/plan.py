@@ -97,7 +97,7 @@ def merge_cells(known: dict[str, Cell], more: Iterable[Cell]) -> None:
     for cell in more:
         other = known.setdefault(cell.name, cell)
         if (other.config, other.weights_from) != (cell.config, cell.weights_from):
-            mine, theirs = cell.config.to_dict(), other.config.to_dict()
+            mine, theirs = ({**c.config.flat(), "weights_from": c.weights_from} for c in (cell, other))
             differing = ", ".join(f"{k}: {theirs[k]!r} and {mine[k]!r}" for k in mine if mine[k] != theirs[k])
             raise UsageError(f"the cell '{cell.name}' is asked for in two ways ({differing}); give one of them a label")
         known[cell.name] = replace(other, seeds=tuple(sorted({*other.seeds, *cell.seeds})))
