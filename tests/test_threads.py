@@ -21,7 +21,7 @@ from bipars.report.panels import collect
 from bipars.runs.directory import RunDirectory
 from bipars.runtime import cores, own_cores
 from bipars.suite.work import PlannedRun, Work
-from fake_runs import fake_cell, fake_seed
+from fake_runs import ROUNDS, fake_cell, fake_seed
 
 SMALL = {"update_period": 400, "num_envs": 4, "gradient_steps": 8, "batch_size": 64}
 
@@ -79,9 +79,10 @@ def test_the_critics_learn_although_nobody_waits_for_them_in_the_loop_of_theta()
     ("settings", "message"),
     [
         ({"threads": 0}, r"config\.threads is 0; expected a positive number"),
-        ({"env": "cartpole", "terms": ["harmful"]}, "'cartpole' is written in JAX: its training is one program"),
-        ({"method": "ddpg-mgl"}, "its environments are stepped by Python, and all of DDPG's learning is one program"),
-        ({"env": "Hopper-v5", "env_options": {"threads": 2}}, "unknown option of Hopper-v5 'threads'"),
+        ({"env": "cartpole", "terms": ["harmful"]}, "has work for 1 at most .the environment is written in JAX"),
+        ({"method": "ddpg-mgl"}, "'Pendulum-v1' with method 'ddpg-mgl' has work for 1 at most .* stepped by Python"),
+        ({"threads": 3}, "has work for 2 at most .* PPO's critics learn beside the policy"),
+        ({"env": "Hopper-v5", "threads": 21}, "has work for 20 at most .the environment is stepped in C, 20 at a time"),
     ],
 )
 def test_threads_without_work_are_refused(settings, message):
@@ -106,7 +107,9 @@ def test_a_run_gets_as_many_cores_as_it_asks_for(tmp_path):
 
 
 def test_a_run_that_asks_for_more_cores_than_there_are_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"threads is 3: the run needs as many cores, but may use 2"):
+    with pytest.raises(
+        UsageError, match=r"3-0 has threads = 3, but 2 cores to use. .*with --workers 3 it shares the cores"
+    ):
         Work(planned(tmp_path, 3, 1), 2)
     arguments = ["--env", "Pendulum-v1", "--term", "torque", "--out", str(tmp_path / "out")]
     assert main(["train", *arguments, "--threads", "2", "--workers", "1"]) == 2
@@ -140,12 +143,40 @@ def test_a_process_keeps_to_its_cores():
     assert sorted(os.sched_getaffinity(0)) == allowed
 
 
-def test_seeds_trained_on_more_cores_than_others_belong_to_the_same_cell(tmp_path):
-    fake_cell(tmp_path, "mgl", [0.5, 0.6], 1.0)
-    config = replace(RunDirectory(tmp_path / "seed-0000").config, seed=2, threads=2)
-    fake_seed(tmp_path / "seed-0002", config, 0.7, 1.0)
+def test_a_seed_that_was_trained_twice_is_no_second_seed(tmp_path):
+    for name, threads, seeds in (("one", 1, 2), ("two", 2, 1), ("same", 1, 1), ("more", 1, 0)):
+        config = Config(env="cartpole", total_steps=ROUNDS * 20_000, threads=threads)
+        fake_cell(tmp_path / name, "mgl", [0.5] * seeds, 1.0, config=config)
+    fake_seed(
+        tmp_path / "more" / "seed-0007", replace(RunDirectory(tmp_path / "one/seed-0000").config, seed=7), 0.7, 1.0
+    )
     (panel,) = collect(tmp_path).panels
-    assert [len(cell.records) for cell in panel.cells] == [3]
+    assert sorted((cell.label, len(cell.records)) for cell in panel.cells) == [
+        ("more", 1), ("one", 2), ("same", 1), ("two", 1)
+    ]  # fmt: skip
+    (panel,) = collect(tmp_path / "one").panels
+    assert [len(cell.records) for cell in panel.cells] == [2]
+
+
+def test_where_threads_were_once_they_are_still_read():
+    config = Config.from_dict({"env": "Hopper-v5", "env_options": {"threads": 2, "healthy_reward": 0.5}})
+    assert (config.threads, config.env_options) == (2, {"healthy_reward": 0.5})
+    assert Config.from_dict({"env": "mine", "env_options": {"threads": 2}}).env_options == {"threads": 2}
+
+
+def test_a_suite_that_asks_for_more_cores_than_there_are_leaves_nothing_behind(tmp_path, capfd):
+    grid = '[[grid]]\nenv = ["Pendulum-v1"]\nterm = ["torque"]\nmethod = ["mgl"]\nsettings.threads = 2\n'
+    (tmp_path / "small.toml").write_text(f'seeds = "0"\nsteps = 4096\n{grid}')
+    assert main(["suite", str(tmp_path / "small.toml"), "--workers", "1", "--out", str(tmp_path / "out")]) == 2
+    assert "has threads = 2, but 1 core to use" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_that_shrank_may_grow_again(tmp_path):
+    work = Work(planned(tmp_path, 2, 1), None)
+    assert work.take(1) is None
+    assert not work.blocked
+    assert len(work.take(2)) == 1
 
 
 def test_train_on_two_cores(tmp_path, capfd):

@@ -166,7 +166,7 @@ class Train:
             )
         )
         self._refuse_idle()
-        check_cores(config, workers)
+        check_cores(self.out, config, workers)
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
         check_root(self.out)
         if config.whole_steps != self.steps != PRESET.total_steps:
@@ -228,7 +228,7 @@ class Demo:
     out: Path = Path("demo")
     """Directory for runs, table and curves."""
     workers: int = 0
-    """Processes, one core each; 0 takes all cores."""
+    """Cores to use, one per run; 0 takes all."""
 
     def run(self) -> int:
         from bipars.demo import run_demo

@@ -395,9 +395,13 @@ class Config(Settings):
     @staticmethod
     def from_dict(data: dict[str, Any], base: "Config | None" = None) -> "Config":
         """From parsed JSON or TOML; what is not given is as in `base`, or else takes the environment's defaults."""
-        from bipars.presets import preset
+        from bipars.presets import TORQUE_WEIGHTS, preset
 
         require(isinstance(data, dict), "config", data, "settings by name")
+        options = data.get("env_options")
+        if data.get("env") in TORQUE_WEIGHTS and isinstance(options, dict) and "threads" in options:  # its place once
+            options = dict(options)
+            data = {**data, "threads": options.pop("threads"), "env_options": options}
         if base is None:
             base = preset(str(data.get("env", Config.env)), str(data.get("method", Config.method)))
         return _merge(base, data, "config")

@@ -58,8 +58,9 @@ def own_cores(count: int) -> Iterator[None]:
     with ExitStack() as locks:
         free = (core for core in allowed if _take_core(core, locks))
         own = list(islice(free, count))
-        others = islice(cycle(allowed), os.getpid() % len(allowed), None)
-        _pin_threads({*own, *islice(others, count - len(own))})
+        others = [core for core in allowed if core not in own]
+        shared = islice(cycle(others), os.getpid(), os.getpid() + count - len(own)) if others else ()
+        _pin_threads({*own, *shared})
         try:
             yield
         finally:
@@ -82,15 +83,20 @@ def _take_core(core: int, locks: ExitStack) -> bool:
     return True
 
 
-PROCESS_SETTINGS = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OPENBLAS_NUM_THREADS": "1"}
-"""For the environment of a process to be started. Large buffers then fault in 2 MiB at a time, not 4 KiB. And NumPy, in
-which policies act, multiplies in one thread: a second one would wait for its share on a core that MuJoCo steps on."""
+def process_settings() -> dict[str, str]:
+    """For the environment of a process to be started, where nobody has set them otherwise.
+
+    Large buffers then fault in 2 MiB at a time, not 4 KiB. And NumPy, in which policies act, multiplies in one thread:
+    a second one would wait for its share on a core that MuJoCo steps on.
+    """
+    usual = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OPENBLAS_NUM_THREADS": "1"}
+    return {name: os.environ.get(name, value) for name, value in usual.items()}
 
 
 def keep_freed_memory() -> None:
     """Tells glibc not to hand large buffers back to the kernel: every update would fault them in again.
 
-    Together with the huge pages of `PROCESS_SETTINGS` this halves the time of methods that keep a gradient per sample.
+    Together with the huge pages of `process_settings` this halves the time of methods that keep a gradient per sample.
     """
     if not sys.platform.startswith("linux"):
         return

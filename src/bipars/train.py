@@ -77,6 +77,8 @@ class Lesson(NamedTuple):
     trusted: Float[Array, ""] | None
     """How far the policy believes the terms, where they must earn it."""
     terms: Float[Array, "time env term"]
+    believed: Samples | None
+    """Sampling mode `round`: the samples as phi sees all the steps on them, as one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +211,8 @@ class BiLevel:
         )
         learned["learner"] = learned["learner"]._replace(**critics)
         state = state._replace(round=state.round + 1, **seen, **learned)
-        return state, lesson.samples, signals._replace(log=signals.log | log | critic_log)
+        log = dict(sorted((signals.log | log | critic_log).items()))
+        return state, lesson.believed, signals._replace(log=log)
 
     # Each part returns what it changed, by name: what a compiled part passes through, it copies.
 
@@ -227,7 +230,8 @@ class BiLevel:
         log = log | ({} if batch.advice is None else batch.advice.log)
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
         seen = {"scales": scales, "unfinished": unfinished, "evidence": evidence}
-        return seen, Lesson(samples, draws, trusted, batch.terms), signals
+        believed = self.believed(samples) if self.samples_by_round else None
+        return seen, Lesson(samples, draws, trusted, batch.terms, believed), signals
 
     @compiled
     def improve_policy(self, state: TrainState, lesson: Lesson) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -286,7 +290,6 @@ class BiLevel:
         """Sampling mode `round`: one step of phi on what the new policy has experienced."""
         assert self.estimator is not None
         fresh, _, _ = self.learn_from(state, following, None)
-        step = step._replace(samples=self.believed(step.samples))
         gradient, h = self.estimator.update(state.h, step, state.learner.policy, state.weights, fresh)  # 9-14, 18-21
         weights, optimiser = self.upper_step(state.weights, state.weights_optimiser, gradient)  # line 22
         return state._replace(weights=weights, weights_optimiser=optimiser, h=h), optax.tree.norm(gradient)

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bipars.runtime import PROCESS_SETTINGS
+from bipars.runtime import process_settings
 
 
 def run_child(module: str, arguments: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
     """What `python -m module arguments` says on its last line."""
     command = [sys.executable, "-m", module, *arguments]
-    result = subprocess.run(command, env={**environment, **PROCESS_SETTINGS}, check=True, stdout=subprocess.PIPE)
+    result = subprocess.run(command, env={**environment, **process_settings()}, check=True, stdout=subprocess.PIPE)
     return json.loads(result.stdout.splitlines()[-1])
 
 

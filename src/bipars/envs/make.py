@@ -64,16 +64,20 @@ def is_compiled(config: Config, env: Env | None) -> bool:
 
 
 def check_threads(config: Config, env: Env | None) -> None:
-    """More cores than one, where there is nothing to do for them, are a mistake."""
-    if config.threads == 1:
-        return
+    """Cores that would have nothing to do are a mistake."""
     if is_compiled(config, env):
-        why = f"environment '{config.env}' is written in JAX: its training is one program, which runs on one core"
-    elif config.lower is config.ddpg and not _is_fast(config, env):
-        why = "its environments are stepped by Python, and all of DDPG's learning is one program"
+        most, why = 1, "is written in JAX: its training is one program"
+    elif _is_fast(config, env):
+        most, why = config.lower.num_envs, f"is stepped in C, {config.lower.num_envs} at a time"
     else:
-        return
-    raise UsageError(f"config.threads is {config.threads}, but {why}. Leave it at 1, and train several seeds at once")
+        most, why = 1, "is stepped by Python, one after the other"
+    if config.lower is config.ppo and not is_compiled(config, env):
+        most, why = max(most, 2), f"{why}, and PPO's critics learn beside the policy"
+    if config.threads > most:
+        raise UsageError(
+            f"config.threads is {config.threads}; '{config.env}' with method '{config.method}' has work for {most} at "
+            f"most (the environment {why}). Use more cores by training several seeds at once"
+        )
 
 
 def _is_fast(config: Config, env: Env | None) -> bool:

@@ -25,7 +25,7 @@ class Report:
     out: Path | None = None
     """The page, by default report.html in the directory; pictures and tables go into a folder beside it."""
     workers: int = 0
-    """Processes for --compare, one core each; 0 takes all cores."""
+    """Cores for --compare, one per run, or as many as its threads; 0 takes all."""
 
     def run(self) -> int:
         from bipars.report.build import write_report

@@ -22,7 +22,7 @@ from bipars.report.panels import (
 )
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.suite.local import run_locally
-from bipars.suite.work import PlannedRun
+from bipars.suite.work import PlannedRun, check_cores
 
 ROLES: tuple[Role, ...] = ("naive", "plain")
 
@@ -101,6 +101,8 @@ def make_comparisons(collection: Collection, workers: int) -> bool:
     if not runs:
         print(nothing_missing(collection))
         return True
+    for run in runs:
+        check_cores(run.path, run.config, workers)
     prepare_runs(runs)
     with standing_bar("comparison") as show:
         completed = run_locally(runs, workers, show)

@@ -238,8 +238,10 @@ def _panels(records: Sequence[Record], root: Path) -> list[Panel]:
 
 
 def _panel(records: Sequence[Record], config: Config, root: Path) -> Panel:
-    # How many cores a run had changes no more than its last bits.
-    groups = _group(records, lambda r: replace(r.config, threads=1).program_text())
+    groups = []
+    for group in _group(records, lambda r: r.config.program_text()):
+        again = len({r.config.seed for r in group}) < len(group)  # the same run twice is no second seed
+        groups += _group(group, lambda r: str(r.run.path.parent)) if again else [group]
     labels = _labels([group[0] for group in groups], root)
     cells = [Cell(label, tuple(group)) for label, group in zip(labels, groups, strict=True)]
     order = {"plain": 0, "naive": 1, "learner": 2, "other": 3}

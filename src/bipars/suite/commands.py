@@ -124,6 +124,7 @@ class Run:
         from bipars.suite.finish import runner_of
         from bipars.suite.manifest import is_suite, record
         from bipars.suite.plan import Changes, load_suites
+        from bipars.suite.work import check_cores
 
         engine = make_engine(self.engine, self.workers, self.address)
         if not self.suite:
@@ -132,6 +133,9 @@ class Run:
         suite = load_suites(self.suite, changes)
         if not is_suite(self.out):
             check_root(self.out)
+        if self.address is None:
+            for cell in suite.cells:
+                check_cores(cell.name, cell.config, count_workers(self.workers))
         if self.steps is not None or self.scale != 1:
             say_rounding(suite)
         with runner_of(self.out):

@@ -16,7 +16,7 @@ from typing import IO
 from bipars.errors import NoSpaceError
 from bipars.runs.stopping import stop_requests
 from bipars.runs.worker import DONE, FAILED, NO_SPACE, STOPPED
-from bipars.runtime import PROCESS_SETTINGS
+from bipars.runtime import process_settings
 from bipars.suite.work import PlannedRun, Standing, Work
 
 POLL_SECONDS = 0.2
@@ -85,7 +85,7 @@ def _start(cores: list[int], share: list[PlannedRun]) -> Worker:
     command = [sys.executable, "-m", "bipars.runs.worker", "--cores", numbers, "--parent", str(os.getpid())]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
-        [*command, *(str(run.path) for run in share)], env=os.environ | PROCESS_SETTINGS, stderr=errors
+        [*command, *(str(run.path) for run in share)], env=os.environ | process_settings(), stderr=errors
     )
     return Worker(process, set(cores), share, errors)
 

@@ -19,7 +19,7 @@ from bipars.errors import NoSpaceError, UsageError, no_space
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically
 from bipars.runs.stopping import Stop, stop_requests
-from bipars.runtime import PROCESS_SETTINGS, keep_freed_memory, own_cores
+from bipars.runtime import keep_freed_memory, own_cores, process_settings
 from bipars.suite.local import STOP_SECONDS
 from bipars.suite.work import PlannedRun, Standing, Work, check_cores
 
@@ -142,7 +142,8 @@ def run_on_ray(
     try:
         largest = max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
         for run in runs:
-            check_cores(run.config, min(workers or largest, largest))
+            if not run.finished:
+                check_cores(run.path, run.config, min(workers or largest, largest))
         return _Runner(Work(runs, None), workers).run(report)
     finally:
         if started:
@@ -213,7 +214,7 @@ class _Runner:
         carried = {name: value for name, value in os.environ.items() if name.startswith(CARRIED)}
         # A process of its own for every program: Ray gives a process to tasks of the same environment alone.
         environment = {
-            "env_vars": {"JAX_PLATFORMS": "cpu", "BIPARS_PROGRAM": run.program, **carried, **PROCESS_SETTINGS}
+            "env_vars": {"JAX_PLATFORMS": "cpu", "BIPARS_PROGRAM": run.program, **carried, **process_settings()}
         }
         cores = run.config.threads
         task: Any = ray.remote(execute_task).options(num_cpus=cores, max_retries=0, runtime_env=environment)

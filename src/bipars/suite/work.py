@@ -71,12 +71,12 @@ class Standing:
     running: tuple[Running, ...]
 
 
-def check_cores(config: Config, cores: int) -> None:
+def check_cores(name: object, config: Config, cores: int) -> None:
     """A run that waits for more cores than there are would wait for ever."""
-    if config.threads > cores:
+    if config.threads > max(1, cores):
         raise UsageError(
-            f"config.threads is {config.threads}: the run needs as many cores, but may use {cores} (--workers). Make "
-            "it smaller, or --workers larger, or train on a machine that has more"
+            f"{name} has threads = {config.threads}, but {cores} core{'s' * (cores != 1)} to use. A new run may ask "
+            f"for fewer; with --workers {config.threads} it shares the cores there are"
         )
 
 
@@ -84,7 +84,7 @@ def shares(runs: Sequence[PlannedRun], cores: int) -> list[list[PlannedRun]]:
     """Runs that differ in the seed alone, which share a compiled program, split evenly between the cores."""
     groups: dict[str, list[PlannedRun]] = {}
     for run in sorted(runs, key=lambda run: run.config.weights_from is not None):
-        check_cores(run.config, cores)
+        check_cores(run.path, run.config, cores)
         groups.setdefault(run.program, []).append(run)
     split = []
     for group in groups.values():
@@ -119,7 +119,7 @@ class Work:
                     run.prepare()
                 self.active.append(share)
                 return share
-        if not self.active:
+        if not self.active and not any(all(run.ready for run in share) for share in self.waiting):
             self.blocked += [run for share in self.waiting for run in share]
             self.waiting = []
         return None
