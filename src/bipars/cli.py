@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig, unchecked
+from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.errors import BiparsError, UsageError
 from bipars.monks.config import MonksConfig
 from bipars.report.commands import Render, Report, Watch
+from bipars.settings import unchecked
 from bipars.suite.commands import Resume, SuiteCommand, count_workers, with_run
 
 PRESET = Config()

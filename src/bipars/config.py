@@ -1,69 +1,13 @@
-"""Every setting of a run, one dataclass per room. `Config.resolved()` leaves nothing to defaults of another day."""
+"""Every setting of a run, one dataclass per room. `program.complete` leaves nothing to defaults of another day."""
 
 import dataclasses
-import functools
 import json
 import math
-import types
-import typing
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bipars.errors import UsageError, unknown
-
-
-def require(condition: bool, name: str, value: object, expected: str) -> None:
-    if not condition:
-        raise UsageError(f"{name} is {value!r}; expected {expected}")
-
-
-def require_positive(owner: str, settings: object, *names: str) -> None:
-    for name in names:
-        value = getattr(settings, name)
-        require(math.isfinite(value) and value > 0, f"{owner}.{name}", value, "a positive number")
-
-
-_checking = ContextVar("checking", default=True)
-
-
-@contextmanager
-def unchecked() -> Iterator[None]:
-    """Settings made in here are not checked: the command line's parser would wrap our messages in its own."""
-    token = _checking.set(False)
-    try:
-        yield
-    finally:
-        _checking.reset(token)
-
-
-class Settings:
-    """A frozen dataclass that checks itself when it is made."""
-
-    def __post_init__(self) -> None:
-        if _checking.get():
-            self.check()
-
-    def check(self) -> None:
-        raise NotImplementedError
-
-    def _check_types(self, owner: str) -> None:
-        """NumPy's numbers become Python's, lists tuples; nan, or a value of another type, is an error."""
-        for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
-            value = _plain(getattr(self, name))
-            if not _fits(value, hint):
-                require(False, f"{owner}{name}", value, _describe(hint))
-            object.__setattr__(self, name, value)
-
-    def _infinite_means_none(self, name: str, infinity: float = math.inf) -> None:
-        if getattr(self, name) == infinity:
-            object.__setattr__(self, name, None)
-
-
-def require_hidden(name: str, sizes: tuple[int, ...]) -> None:
-    require(all(size >= 1 for size in sizes), name, sizes, "layer sizes of at least 1")
+from bipars.errors import unknown
+from bipars.settings import Settings, merge, require, require_hidden, require_positive
 
 
 @dataclass(frozen=True)
@@ -404,60 +348,4 @@ class Config(Settings):
             data = {**data, "threads": options.pop("threads"), "env_options": options}
         if base is None:
             base = preset(str(data.get("env", Config.env)), str(data.get("method", Config.method)))
-        return _merge(base, data, "config")
-
-
-def _merge(base: Any, data: Any, where: str) -> Any:
-    """The dataclass with other values; a key that does not exist is an error, not a silence."""
-    require(isinstance(data, dict), where, data, "settings by name")
-    hints = _hints(type(base))  # type: ignore[arg-type]
-    values = {}
-    for key, value in data.items():
-        if key not in hints:
-            raise unknown(f"key in {where}", str(key), hints)
-        nested = dataclasses.is_dataclass(hints[key])
-        values[key] = _merge(getattr(base, key), value, f"{where}.{key}") if nested else value
-    return dataclasses.replace(base, **values)
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's and JAX's numbers and arrays as Python's; lists as tuples; dicts as JSON gives them back."""
-    if isinstance(value, dict):
-        try:
-            return json.loads(json.dumps(value, default=lambda x: x.tolist(), allow_nan=False))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise UsageError(f"env_options are {value!r}; expected finite numbers, text, and lists of them") from error
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _fits(value: object, hint: Any) -> bool:
-    origin = typing.get_origin(hint)
-    if origin is Literal:
-        return isinstance(value, str)  # the dataclass itself checks, with a suggestion
-    if origin in (types.UnionType, typing.Union):
-        return any(_fits(value, option) for option in typing.get_args(hint))
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
-    kind = origin or hint
-    if kind is tuple:
-        return isinstance(value, tuple) and all(_fits(item, typing.get_args(hint)[0]) for item in value)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _describe(hint: Any) -> str:
-    """A type in words."""
-    words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", types.NoneType: "none"}
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        return " or ".join(map(_describe, typing.get_args(hint)))
-    if typing.get_origin(hint) is tuple:
-        return f"a list, each {_describe(typing.get_args(hint)[0])}"
-    if typing.get_origin(hint) is Literal:
-        return f"one of {', '.join(typing.get_args(hint))}"
-    return words.get(hint, getattr(hint, "__name__", str(hint)))
+        return merge(base, data, "config")

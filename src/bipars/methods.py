@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import jax
 
-from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig, require
+from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError, unknown
 from bipars.lower.replay import bytes_per_transition
 from bipars.networks import count_parameters
+from bipars.settings import require
 from bipars.shaping.builtin import TORQUE_LIMIT, TorqueTerm
 from bipars.shaping.dpba import LearnedPotential
 from bipars.shaping.given import GivenPotential, Potential, Second, is_cartpole, usual_potential

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import cycle, islice
+from itertools import islice
 from pathlib import Path
 
 
@@ -59,7 +59,7 @@ def own_cores(count: int) -> Iterator[None]:
         free = (core for core in allowed if _take_core(core, locks))
         own = list(islice(free, count))
         others = [core for core in allowed if core not in own]
-        shared = islice(cycle(others), os.getpid(), os.getpid() + count - len(own)) if others else ()
+        shared = {others[(os.getpid() + i) % len(others)] for i in range(count - len(own))} if others else set()
         _pin_threads({*own, *shared})
         try:
             yield

@@ -37,8 +37,7 @@ def _actions(env: Any, num_envs: int, steps: int = STEPS) -> np.ndarray:
 
 def measure_fast(task: str, num_envs: int, threads: int, steps: int = STEPS) -> float:
     """Our batches of environments, nothing else."""
-    if threads == 1:
-        use_cores([0])
+    use_cores(range(threads))
     from bipars.envs.mujoco import MujocoEnvironment
 
     env = MujocoEnvironment(task, num_envs, threads)
@@ -94,8 +93,7 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     depends on where bodies are and what they do. In turns, since a busy machine is faster in one minute than in the
     next, and a share of two rates must not depend on that.
     """
-    if threads == 1:
-        use_cores([0])
+    use_cores(range(threads))
     keep_freed_memory()
     import jax
     import jax.numpy as jnp
@@ -139,8 +137,7 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
 
 def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
     """Stable-Baselines3's PPO, the first update, too: same environments, networks, noise, batch and number of steps."""
-    if threads == 1:
-        use_cores([0])
+    use_cores(range(threads))
     _hush()
     import stable_baselines3
     import torch

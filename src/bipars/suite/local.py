@@ -17,7 +17,7 @@ from bipars.errors import NoSpaceError
 from bipars.runs.stopping import stop_requests
 from bipars.runs.worker import DONE, FAILED, NO_SPACE, STOPPED
 from bipars.runtime import process_settings
-from bipars.suite.work import PlannedRun, Standing, Work
+from bipars.suite.work import PlannedRun, Standing, Work, cores_of
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 9.0
@@ -52,7 +52,7 @@ def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standi
         with stop_requests() as stop:
             while work.waiting or active:
                 while free and (share := work.take(len(free))):
-                    active.append(_start(sorted(free)[: share[0].config.threads], share))
+                    active.append(_start(sorted(free)[: cores_of(share)], share))
                     free -= active[-1].cores
                 time.sleep(POLL_SECONDS)
                 for worker in list(active):

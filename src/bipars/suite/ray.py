@@ -21,7 +21,7 @@ from bipars.runs.files import write_atomically
 from bipars.runs.stopping import Stop, stop_requests
 from bipars.runtime import keep_freed_memory, own_cores, process_settings
 from bipars.suite.local import STOP_SECONDS
-from bipars.suite.work import PlannedRun, Standing, Work, check_cores
+from bipars.suite.work import PlannedRun, Standing, Work, check_cores, cores_of
 
 POLL_SECONDS = 0.2
 HOME_SECONDS = 20.0
@@ -185,10 +185,10 @@ class _Runner:
             with stop_requests() as stop:
                 while (self.work.waiting or self.active) and not self.interrupted:
                     free = self.workers or int(ray.cluster_resources().get("CPU", 1))
-                    free -= sum(share[0].config.threads for share in self.active.values())
+                    free -= sum(map(cores_of, self.active.values()))
                     while free > 0 and (share := self.work.take(free)):
                         self.submit(share)
-                        free -= share[0].config.threads
+                        free -= cores_of(share)
                     self.collect(POLL_SECONDS)
                     report(self.work.standing())
                     self.interrupted |= stop()
@@ -216,7 +216,7 @@ class _Runner:
         environment = {
             "env_vars": {"JAX_PLATFORMS": "cpu", "BIPARS_PROGRAM": run.program, **carried, **process_settings()}
         }
-        cores = run.config.threads
+        cores = cores_of(share)
         task: Any = ray.remote(execute_task).options(num_cpus=cores, max_retries=0, runtime_env=environment)
         self.active[task.remote(str(path), token, files, source, cores)] = share
 

@@ -80,6 +80,11 @@ def check_cores(name: object, config: Config, cores: int) -> None:
         )
 
 
+def cores_of(share: Sequence[PlannedRun]) -> int:
+    """What its runs need, which are alike in that: they share a program."""
+    return share[0].config.threads
+
+
 def shares(runs: Sequence[PlannedRun], cores: int) -> list[list[PlannedRun]]:
     """Runs that differ in the seed alone, which share a compiled program, split evenly between the cores."""
     groups: dict[str, list[PlannedRun]] = {}
@@ -88,7 +93,7 @@ def shares(runs: Sequence[PlannedRun], cores: int) -> list[list[PlannedRun]]:
         groups.setdefault(run.program, []).append(run)
     split = []
     for group in groups.values():
-        size = math.ceil(len(group) / (cores // group[0].config.threads))
+        size = math.ceil(len(group) / (cores // cores_of(group)))
         split += [group[i : i + size] for i in range(0, len(group), size)]
     return split
 
@@ -113,7 +118,7 @@ class Work:
     def take(self, cores: int) -> list[PlannedRun] | None:
         """The next share that can start on so many cores, with its directories made."""
         for i, share in enumerate(self.waiting):
-            if share[0].config.threads <= cores and all(run.ready for run in share):
+            if cores_of(share) <= cores and all(run.ready for run in share):
                 del self.waiting[i]
                 for run in share:
                     run.prepare()
