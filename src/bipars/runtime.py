@@ -74,13 +74,12 @@ def _pin_threads(cores: set[int]) -> None:
 
 
 def _take_core(core: int, locks: ExitStack) -> bool:
-    try:
-        lock = open(Path(tempfile.gettempdir()) / f"bipars-{os.getuid()}-core-{core}.lock", "w")  # noqa: SIM115
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    locks.enter_context(lock)
-    return True
+    with ExitStack() as opened, suppress(OSError):
+        path = Path(tempfile.gettempdir()) / f"bipars-{os.getuid()}-core-{core}.lock"
+        fcntl.flock(opened.enter_context(open(path, "w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        locks.enter_context(opened.pop_all())
+        return True
+    return False
 
 
 def process_settings() -> dict[str, str]:

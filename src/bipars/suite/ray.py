@@ -140,10 +140,10 @@ def run_on_ray(
     if started:
         _connect(address, workers)
     try:
-        largest = max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
-        for run in runs:
-            if not run.finished:
-                check_cores(run.path, run.config, min(workers or largest, largest))
+        wide = [run for run in runs if run.config.threads > 1 and not run.finished]
+        for run in wide:
+            largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+            check_cores(run.path, run.config, min(workers or largest, largest))
         return _Runner(Work(runs, None), workers).run(report)
     finally:
         if started:

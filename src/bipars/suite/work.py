@@ -73,7 +73,7 @@ class Standing:
 
 def check_cores(name: object, config: Config, cores: int) -> None:
     """A run that waits for more cores than there are would wait for ever."""
-    if config.threads > max(1, cores):
+    if config.threads > cores:
         raise UsageError(
             f"{name} has threads = {config.threads}, but {cores} core{'s' * (cores != 1)} to use. A new run may ask "
             f"for fewer; with --workers {config.threads} it shares the cores there are"
