@@ -219,9 +219,15 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
     assert_same(found, expected, 1e-7)
 
 
+def with_credit(loop, state, batch):
+    """The samples of a batch, as the policy learns from them."""
+    _, lesson, _ = loop.prepare(state._replace(env=None), batch, jax.random.key(0))
+    return lesson.samples._replace(credit=loop.credit(state.weights, batch, lesson))
+
+
 @pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
 def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizon):
-    """Through `learn_from`, over several blocks of time, with episodes that end inside."""
+    """Through `prepare`, over several blocks of time, with episodes that end inside."""
     config = complete(
         Config(
             env="cartpole-continuous",
@@ -235,7 +241,7 @@ def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizo
     state = loop.init(jnp.uint32(0))
     _, batch = loop.world.run(state.learner.policy, state.env, jax.random.key(1))
     terms = jax.random.normal(jax.random.key(2), (104, 3, 2))
-    samples, _, _ = loop.learn_from(state, batch, terms)
+    samples = with_credit(loop, state, batch._replace(terms=terms))
     critic = state.learner.critics[0]
     values = critic(batch.obs)[..., 0], critic(batch.next_obs)[..., 0]
 
@@ -312,9 +318,9 @@ def test_modified_advantages_follow_the_weights_within_a_round():
     loop = build(config).algorithm
     state = loop.init(jnp.uint32(0))
     _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
-    before, _, _ = loop.learn_from(state, batch, batch.terms)
+    before = with_credit(loop, state, batch)
     moved = replace(state.weights, value=jnp.array([-0.7, 0.4]))
-    after, _, _ = loop.learn_from(state._replace(weights=moved), batch, batch.terms)
+    after = with_credit(loop, state._replace(weights=moved), batch)
     followed = loop.follow_weights(before, state.weights, moved).modified_advantage
     assert_same((followed - followed.mean()) / followed.std(), after.modified_advantage, 1e-4)
     assert jnp.abs(after.modified_advantage - before.modified_advantage).max() > 0.1
@@ -332,13 +338,13 @@ def test_following_is_how_advantages_move_up_to_second_order(env):
     loop = build(config).algorithm
     state = loop.init(jnp.uint32(0))
     _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
-    before, _, _ = loop.learn_from(state, batch, batch.terms)
+    before = with_credit(loop, state, batch)
     phi, as_weights = jax.flatten_util.ravel_pytree(state.weights)
     direction = jax.random.normal(jax.random.key(1), phi.shape)
 
     def relative_error(size):
         moved = as_weights(phi + size * direction)
-        after, _, _ = loop.learn_from(state._replace(weights=moved), batch, batch.terms)
+        after = with_credit(loop, state._replace(weights=moved), batch)
         exact = after.modified_advantage - before.modified_advantage
         followed = loop.follow_weights(before, state.weights, moved).modified_advantage - before.modified_advantage
         return float(jnp.linalg.norm(followed - exact) / jnp.linalg.norm(exact))

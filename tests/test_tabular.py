@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bipars.lower.policies import CategoricalPolicy
 from bipars.lower.ppo import Samples, surrogate
-from bipars.networks import module, ravel
+from bipars.networks import MLP, Linear, count_parameters, module, ravel
 from bipars.upper.base import LowerStep, true_gradient
 from bipars.upper.credit import advantage_credit
 from bipars.upper.imgl import IncrementalMetaGradient
@@ -27,15 +28,13 @@ TRUE = np.array([[0.0, 1.0], [2.0, -1.0]])
 TERM = np.array([[0.5, -1.0], [0.3, 0.7]])
 
 
-@module
-class TablePolicy:
-    """Softmax over a table of time, state and action."""
+def table_policy():
+    """Softmax over a table of time, state and action: a network without hidden layers sees which row it is in."""
+    return CategoricalPolicy(MLP((Linear(jnp.zeros((HORIZON * STATES, ACTIONS)), jnp.zeros(ACTIONS)),), "relu"))
 
-    logits: jax.Array
 
-    def log_prob(self, obs, action):
-        table = jax.nn.log_softmax(self.logits)
-        return table[obs[..., 0].astype(int), obs[..., 1].astype(int), action]
+def seen(time, state):
+    return jax.nn.one_hot(time * STATES + state, HORIZON * STATES)
 
 
 @module
@@ -43,14 +42,14 @@ class TableWeights:
     table: jax.Array
 
     def __call__(self, obs, action):
-        return self.table[obs[..., 1].astype(int), action][..., None]
+        return self.table[jnp.argmax(obs, axis=-1) % STATES, action][..., None]
 
 
 def exact_return(policy, reward):
     """Expected undiscounted return by dynamic programming."""
     value = jnp.zeros(STATES)
     for time in reversed(range(HORIZON)):
-        probability = jax.nn.softmax(policy.logits[time])
+        probability = jax.nn.softmax(policy.net(seen(time, jnp.arange(STATES))))
         value = jnp.sum(probability * (reward + value[NEXT]), axis=-1)
     return value.mean()
 
@@ -70,7 +69,7 @@ def every_episode():
 
 def make_samples(policy, weights):
     obs, action, reward, term = every_episode()
-    obs = obs.astype(float)
+    obs = seen(obs[..., 0], obs[..., 1])
     done = jnp.zeros(action.shape, bool).at[-1].set(True)
 
     def returns(r):
@@ -87,7 +86,7 @@ def make_samples(policy, weights):
 
 @pytest.fixture
 def problem():
-    policy = TablePolicy(jnp.zeros((HORIZON, STATES, ACTIONS)))
+    policy = table_policy()
     weights = TableWeights(jnp.array([[1.0, 0.5], [-0.3, 0.8]]))
     return policy, weights, make_samples(policy, weights)
 
@@ -143,7 +142,7 @@ def test_exact_imgl_is_the_slope_of_the_true_return_after_three_steps(problem):
         return p
 
     estimator = IncrementalMetaGradient(0.2, ALPHA, "exact")
-    h, p = jnp.zeros((policy.logits.size, weights.table.size)), policy
+    h, p = jnp.zeros((count_parameters(policy), weights.table.size)), policy
     for _ in range(3):
         h = estimator.follow(h, LowerStep(p, samples))
         p = policy_step(p, samples, ALPHA)

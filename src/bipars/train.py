@@ -74,11 +74,11 @@ class Lesson(NamedTuple):
     samples: Samples
     draws: Int[Array, "step 2 batch"]
     """Which of them every step takes: one minibatch for theta and the critics, another for phi."""
-    trusted: Float[Array, ""] | None
-    """How far the policy believes the terms, where they must earn it."""
     terms: Float[Array, "time env term"]
-    believed: Samples | None
-    """Sampling mode `round`: the samples as phi sees all the steps on them, as one."""
+    scale: Float[Array, ""]
+    """The unit of the modified advantages."""
+    trusted: Float[Array, ""] | None = None
+    """How far the policy believes the terms, where they must earn it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,6 @@ class BiLevel:
 
         following = None
         if self.samples_by_round:
-            assert samples is not None
             env, following = self.world.run(self.acting(learned), env, run_key)  # lines 15-16
             learned, norm = self.improve_weights(learned, following, LowerStep(state.learner.policy, samples))
             signals.log["weight_gradient_norm"] = norm
@@ -191,6 +190,12 @@ class BiLevel:
         # IMGL's gradients carry alpha, 1e-4: Adam's usual 1e-8 would not be small beside them.
         return adam(rate, config.max_grad_norm, eps=1e-16)
 
+    @property
+    def upper_discount(self) -> float:
+        """How much of later weighted terms an action is credited with, from step to step."""
+        config = self.config.ppo
+        return config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
+
     def acting(self, state: TrainState) -> Policy:
         """The policy as the environment meets it."""
         policy = self.hyper(state.learner.policy, state.weights)
@@ -201,9 +206,18 @@ class BiLevel:
         """The policy as it learns: explicit mapping shows it the weights."""
         return HyperPolicy(policy, weights) if self.method.hyper_policy else policy
 
-    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Samples | None, Signals]:
+    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Samples, Signals]:
         """All gradient steps of one round on its batch: those of theta and phi and, by themselves, the critics'."""
         seen, lesson, signals = self.prepare(state, batch, key)
+        if self.estimator is not None and self.estimator.needs_credit:
+            credit, (evidence, trusted, judged) = at_once(
+                self.config.threads > 1,
+                lambda: self.credit(state.weights, batch, lesson),
+                lambda: self.judge(state, batch, lesson),
+            )
+            samples = lesson.samples._replace(credit=credit, weighted=None)
+            lesson = lesson._replace(samples=samples, trusted=trusted)
+            seen["evidence"], signals = evidence, signals._replace(log=signals.log | judged)
         (learned, log), (critics, critic_log) = at_once(
             self.config.threads > 1,
             lambda: self.improve_policy(state, lesson),  # lines 7-14, 18-22
@@ -212,26 +226,47 @@ class BiLevel:
         learned["learner"] = learned["learner"]._replace(**critics)
         state = state._replace(round=state.round + 1, **seen, **learned)
         log = dict(sorted((signals.log | log | critic_log).items()))
-        return state, lesson.believed, signals._replace(log=log)
+        return state, lesson.samples, signals._replace(log=log)
 
     # Each part returns what it changed, by name: what a compiled part passes through, it copies.
 
     @compiled
     def prepare(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[dict[str, Any], Lesson, Signals]:
         """What there is to learn from a batch, and what there is to tell of it."""
-        samples, z, scales = self.learn_from(state, batch, batch.terms)
-        evidence, trusted, log = self.judge(state, batch, samples)
-        samples = samples._replace(weighted=None)  # has served its purpose
+        samples, z, scales, scale = self.learn_from(state, batch, batch.terms)
         shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
         draws = jax.random.randint(key, shape, 0, samples.log_prob.size)
         unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
         episodes, unfinished = episode_sums(unfinished, batch, z)
         shaping = batch.advice and batch.advice.shaping
-        log = log | ({} if batch.advice is None else batch.advice.log)
+        log = {} if batch.advice is None else dict(batch.advice.log)
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
-        seen = {"scales": scales, "unfinished": unfinished, "evidence": evidence}
-        believed = self.believed(samples) if self.samples_by_round else None
-        return seen, Lesson(samples, draws, trusted, batch.terms, believed), signals
+        return {"scales": scales, "unfinished": unfinished}, Lesson(samples, draws, batch.terms, scale), signals
+
+    @compiled
+    def credit(self, weights: WeightFunction, batch: Batch, lesson: Lesson) -> Float[Array, "sample phi"]:
+        """How the modified advantage of every sample moves with phi."""
+        samples, shape = lesson.samples, batch.done.shape
+        obs, advantage = (x.reshape(*shape, *x.shape[1:]) for x in (samples.obs, samples.modified_advantage))
+        credit = advantage_credit(
+            weights, obs, batch.action, batch.terms, batch.done, self.upper_discount, lesson.scale
+        )
+        if self.config.upper.through_normaliser:
+            credit = through_normaliser(credit, advantage)
+        return credit.reshape(-1, credit.shape[-1])
+
+    @compiled
+    def judge(
+        self, state: TrainState, batch: Batch, lesson: Lesson
+    ) -> tuple[Float[Array, ""] | None, Float[Array, ""] | None, dict[str, Array]]:
+        """What a new batch says of the weighted terms: the evidence so far, the trust it earns them, and the log."""
+        if state.evidence is None:
+            return None, None, {}
+        evidence, log = judge(state.evidence, state.learner.policy, lesson.samples, self.config.ppo.num_envs)
+        # Where nothing was earned and nothing ended, the true advantages are the critic's errors and nothing else.
+        silent = (jnp.ptp(batch.reward) == 0) & ~jnp.any(batch.terminated)
+        evidence = jnp.where(silent, state.evidence, evidence)
+        return evidence, trust(evidence), log | {"trust": trust(evidence)}
 
     @compiled
     def improve_policy(self, state: TrainState, lesson: Lesson) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -289,15 +324,16 @@ class BiLevel:
     ) -> tuple[TrainState, Float[Array, ""]]:
         """Sampling mode `round`: one step of phi on what the new policy has experienced."""
         assert self.estimator is not None
-        fresh, _, _ = self.learn_from(state, following, None)
+        step = step._replace(samples=self.believed(step.samples))
+        fresh, *_ = self.learn_from(state, following, None)
         gradient, h = self.estimator.update(state.h, step, state.learner.policy, state.weights, fresh)  # 9-14, 18-21
         weights, optimiser = self.upper_step(state.weights, state.weights_optimiser, gradient)  # line 22
         return state._replace(weights=weights, weights_optimiser=optimiser, h=h), optax.tree.norm(gradient)
 
     def learn_from(
         self, state: TrainState, batch: Batch, terms: Float[Array, "time env term"] | None
-    ) -> tuple[Samples, Float[Array, "time env term"], Scales]:
-        """Advantages of both rewards, and how the modified one moves with phi; z of every transition; newer scales.
+    ) -> tuple[Samples, Float[Array, "time env term"], Scales, Float[Array, ""]]:
+        """Advantages of both rewards; z of every transition; newer scales; the unit of the modified advantages.
 
         Without `terms`, only the true reward's side is filled in: that is all the upper level asks for.
         """
@@ -325,43 +361,27 @@ class BiLevel:
             return (advantage - mean) / std, target, std * unit
 
         modified_advantage, z = jnp.zeros_like(batch.reward), jnp.zeros((*batch.reward.shape, 0))
-        true_advantage = credit = weighted = None
+        true_advantage = weighted = None
+        scale = jnp.ones(())
         targets = []
         if terms is not None:
             z = weights(obs, batch.action)
             reward = modified_reward(batch._replace(terms=terms), z)
             modified_advantage, target, scale = advantages(reward, 0, batch.advice and batch.advice.correction)
             targets.append(target)
-            if self.estimator is not None and self.estimator.needs_credit:
-                discount = config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
-                credit = advantage_credit(weights, obs, batch.action, terms, batch.done, discount, scale)
-                if self.earns_trust:
-                    weighted = discounted_suffix_sums(jnp.sum(z * terms, axis=-1), batch.done, discount) / scale
-                if self.config.upper.through_normaliser:
-                    credit = through_normaliser(credit, modified_advantage)
+            if self.earns_trust:
+                weighted = discounted_suffix_sums(jnp.sum(z * terms, axis=-1), batch.done, self.upper_discount) / scale
         if self.estimator is not None:
             true_advantage, target, _ = advantages(batch.reward, 1)
             targets.append(target)
         samples = Samples(
-            obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), credit, weighted
+            obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), weighted=weighted
         )
         moments = scales.observations
         if moments is not None and terms is not None and self.config.weights_from is None:
             moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
         flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
-        return flat, z, Scales(moments, tuple(returns))
-
-    def judge(
-        self, state: TrainState, batch: Batch, samples: Samples
-    ) -> tuple[Float[Array, ""] | None, Float[Array, ""] | None, dict[str, Array]]:
-        """What a new batch says of the weighted terms: the evidence so far, the trust it earns them, and the log."""
-        if state.evidence is None:
-            return None, None, {}
-        evidence, log = judge(state.evidence, state.learner.policy, samples, self.config.ppo.num_envs)
-        # Where nothing was earned and nothing ended, the true advantages are the critic's errors and nothing else.
-        silent = (jnp.ptp(batch.reward) == 0) & ~jnp.any(batch.terminated)
-        evidence = jnp.where(silent, state.evidence, evidence)
-        return evidence, trust(evidence), log | {"trust": trust(evidence)}
+        return flat, z, Scales(moments, tuple(returns)), scale
 
     def believed(self, samples: Samples) -> Samples:
         """The samples as phi sees a step on them: whatever trust there is, it asks what full trust would come to."""

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
-from bipars.lower.policies import Policy, Theta, weighted_scores
+from bipars.lower.policies import Policy, Scores, Theta
 from bipars.networks import MLP, make_mlp
 
 
@@ -93,7 +93,7 @@ def surrogate_gradients(
     """Of `surrogate`, for several advantages of the same samples, for little more than the price of one."""
     ratio = probability_ratio(policy, samples)
     pulls = [ratio * unclipped(ratio, advantage, clip) * advantage / ratio.size for advantage in advantages]
-    gradients = weighted_scores(policy, samples.obs, samples.action, jnp.stack(pulls))
+    gradients = Scores.of(policy, samples.obs, samples.action).sums(jnp.stack(pulls))
     return [jax.tree.map(lambda x, i=i: x[i], gradients) for i in range(len(pulls))]
 
 

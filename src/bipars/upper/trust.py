@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bipars.lower.policies import Theta, weighted_scores
+from bipars.lower.policies import Scores, Theta
 from bipars.lower.ppo import Samples
 from bipars.networks import ravel
 from bipars.upper.base import TINY
@@ -69,7 +69,7 @@ def pulls(policy: Theta, samples: Samples, envs: int) -> tuple[Float[Array, "par
 
     def one(part: tuple[Array, Array, Array]) -> Float[Array, "2 theta"]:
         obs, action, signals = part
-        return jax.vmap(ravel)(weighted_scores(policy, obs, action, signals.T / length))
+        return jax.vmap(ravel)(Scores.of(policy, obs, action).sums(signals.T / length))
 
     weighted = samples.weighted - samples.weighted.mean()  # a baseline: constants pull nowhere, and only scatter
     signals = jnp.stack([samples.true_advantage, weighted], axis=-1)
