@@ -7,7 +7,7 @@ import pytest
 
 from bipars.config import WeightConfig
 from bipars.envs import CartPole
-from bipars.lower.policies import HyperPolicy
+from bipars.lower.policies import HyperPolicy, Scores
 from bipars.lower.ppo import adam, probability_ratio, surrogate, surrogate_gradients, unclipped
 from bipars.networks import ravel
 from bipars.shaping.weights import make_weights
@@ -49,6 +49,20 @@ def test_gradients_of_several_advantages_at_once_are_those_of_each(continuous):
         jax.tree.map(assert_same, gradient, jax.grad(surrogate)(problem.policy, samples, advantage, CLIP))
     ratio = probability_ratio(problem.policy, samples)
     assert 0 < unclipped(ratio, advantages[0], CLIP).mean() < 1
+    same = jax.jit(surrogate_gradients, static_argnames="clip")(
+        problem.policy, samples, advantages[:1] * 2, clip=CLIP, equal=jnp.array(True)
+    )
+    for gradient in same:
+        jax.tree.map(assert_same, gradient, together[0])
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_scores_along_a_direction_are_its_products_with_each_gradient(continuous):
+    problem = make_problem(continuous, 1, "state")
+    policy, samples = problem.policy, problem.samples()
+    v = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), policy)
+    _, expected = jax.jvp(lambda policy: policy.log_prob(samples.obs, samples.action), (policy,), (v,))
+    assert_same(Scores.of(policy, samples.obs, samples.action).along(v), expected)
 
 
 def minibatches(count, size, total=36):

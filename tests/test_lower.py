@@ -11,7 +11,8 @@ from bipars.envs.compiled import CompiledWorld
 from bipars.lower.advantages import discounted_suffix_sums, gae
 from bipars.lower.normalise import Scale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
-from bipars.lower.ppo import Samples, surrogate, unclipped
+from bipars.lower.ppo import Samples, surrogate, unclipped, values
+from bipars.networks import make_mlp
 from bipars.shaping.weights import make_weights
 
 
@@ -53,6 +54,20 @@ class FixedRatio:
 
     def log_prob(self, obs, action):
         return jnp.log(self.ratio)
+
+
+@pytest.mark.parametrize("ends", [0, 3, 30])
+def test_values_of_states_reached_are_those_of_the_critic_however_many_episodes_end(ends):
+    rng = np.random.default_rng(0)
+    critic = make_mlp(jax.random.key(0), (3, 8, 1), "relu")
+    obs = rng.normal(size=(20, 2, 3)).astype(np.float32)
+    next_obs, done = np.roll(obs, -1, axis=0), np.zeros((20, 2), bool)
+    done.flat[rng.choice(38, ends, replace=False)] = True
+    unlike = done | (np.arange(20) == 19)[:, None]
+    next_obs[unlike] = rng.normal(size=(unlike.sum(), 3))
+    value, next_value = jax.jit(values)(critic, *map(jnp.asarray, (obs, next_obs, done)))
+    np.testing.assert_allclose(value, critic(jnp.asarray(obs))[..., 0], rtol=1e-5)
+    np.testing.assert_allclose(next_value, critic(jnp.asarray(next_obs))[..., 0], rtol=1e-5)
 
 
 def test_clipped_surrogate_by_hand():

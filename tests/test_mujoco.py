@@ -1,11 +1,14 @@
 import sys
+from itertools import pairwise
 
 import gymnasium
 import numpy as np
 import pytest
 
 from bipars.envs.mujoco import TASKS, MujocoEnvironment
+from bipars.envs.spaces import native_actions
 from bipars.errors import UsageError
+from bipars.lower.policies import Network
 
 pytest.importorskip("mujoco.batch")
 
@@ -140,6 +143,74 @@ def test_neither_threads_nor_companions_change_an_environment(name, make):
         step = many.step(action)
         first = step._replace(**{part: getattr(step, part)[:3] for part in step._fields[:-1]})
         assert_equal_steps(few.step(action[:3]), first._replace(info={k: v[:3] for k, v in step.info.items()}))
+
+
+def random_network(env, hidden, relu, limit):
+    """Large enough weights for actions beyond their bounds."""
+    rng, sizes = np.random.default_rng(SEED), (env.observation_size, *hidden, env.action_size)
+    numbers = lambda *shape: rng.normal(0, 0.5, shape).astype(np.float32)  # noqa: E731
+    weights = tuple(numbers(*shape) for shape in pairwise(sizes))
+    biases = tuple(numbers(size) for size in sizes[1:])
+    mean, std = numbers(sizes[0]), 1 + np.square(numbers(sizes[0]))
+    return Network(mean, std, np.float32(limit), weights, biases, relu, np.full(sizes[-1], 0.3, np.float32))
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(("threads", "hidden", "relu", "limit"), [(1, (8,), True, 2.0), (3, (5, 4), False, np.inf)])
+def test_a_run_is_step_after_step_to_the_last_bit(name, threads, hidden, relu, limit, make):
+    """Two runs, so that one goes on from the other; between them a step, so that both ways go on from each other."""
+    one, other = make(name, 5, threads, max_steps=70), make(name, 5, max_steps=70)
+    network = random_network(one, hidden, relu, limit)
+    noise = np.random.default_rng(SEED).normal(size=(150, 5, one.action_size)).astype(np.float32)
+    to_native, ended = native_actions(one.action_space), 0
+    one.reset(SEED)
+    obs = other.reset(SEED)
+    for part in np.split(noise, [100]):
+        steps = one.run(network, part)
+        for t, action in enumerate(steps.action):
+            np.testing.assert_array_equal(steps.obs[t], obs)
+            np.testing.assert_allclose(action, act(network, obs) + 0.3 * part[t], rtol=2e-4, atol=2e-4)
+            step = other.step(to_native(np.clip(action, -1, 1)))
+            found = (steps.next_obs, steps.reward, steps.terminated, steps.truncated)
+            for a, b in zip(found, step[1:-1], strict=True):
+                np.testing.assert_array_equal(a[t], b)
+            assert steps.infos[t].keys() == step.info.keys()
+            for key, value in step.info.items():
+                np.testing.assert_array_equal(steps.infos[t][key], value, key)
+            obs, ended = step.obs, ended + (step.terminated | step.truncated).sum()
+        np.testing.assert_array_equal(steps.last, obs)
+        assert np.abs(steps.action).max() > 1
+        still = np.zeros((5, one.action_size), np.float32)
+        step = other.step(still)
+        assert_equal_steps(one.step(still), step)
+        obs = step.obs
+    saved = other.snapshot()
+    for key, value in one.snapshot().items():
+        np.testing.assert_array_equal(value, saved[key], key)
+    assert ended >= 10
+
+
+def act(network, obs):
+    x = np.clip((obs - network.mean) / network.std, -network.limit, network.limit)
+    for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        x = x @ weight + bias
+        x = np.maximum(x, 0) if network.relu else np.tanh(x)
+    return x @ network.weights[-1] + network.biases[-1]
+
+
+def test_starts_drawn_ahead_are_those_of_the_seed_after_a_reset(make):
+    """Every step ends an episode: more starts are needed than are drawn at a time."""
+    env = make("Hopper-v5", 2, max_steps=1)
+    network = random_network(env, (3,), True, 10.0)
+    noise = np.zeros((40, 2, 3), np.float32)
+
+    def starts(seed):
+        env.reset(seed)
+        return env.run(network, noise).obs
+
+    once, others = starts(1), starts(2)
+    np.testing.assert_array_equal(starts(1), once)
+    assert len(np.unique(np.concatenate([once, others]).reshape(160, -1), axis=0)) == 160
 
 
 def test_episodes_are_drawn_from_the_seed_and_never_repeat(make):

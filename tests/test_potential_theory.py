@@ -9,20 +9,24 @@ import pytest
 
 from bipars.lower.ppo import Samples, surrogate
 from bipars.shaping.potentials import potential_difference
-from test_tabular import HORIZON, STATES, TRUE, TablePolicy, every_episode, exact_return
+from test_tabular import HORIZON, STATES, TRUE, every_episode, exact_return, seen, table_policy
 from transitions import GAMMA
 
 
 def tabular_gradient(shaping, correction=0.0):
     """The policy gradient of rewards r + F over every episode of test_tabular, times the length of an episode."""
-    policy = TablePolicy(jnp.zeros((HORIZON, STATES, 2)))
+    policy = table_policy()
     obs, action, reward, _ = every_episode()
     flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
     returns = jnp.cumsum((reward + shaping)[::-1], axis=0)[::-1] + correction
-    obs = obs.astype(float)
+    obs = seen(obs[..., 0], obs[..., 1])
     samples = Samples(flat(obs), flat(action), policy.log_prob(flat(obs), flat(action)), flat(returns))
     gradient = jax.grad(surrogate)(policy, samples, samples.modified_advantage, 0.2)
-    return np.asarray(HORIZON * gradient.logits)
+    return HORIZON * as_table(gradient)
+
+
+def as_table(policy):
+    return np.asarray(policy.net.layers[0].weight).reshape(HORIZON, STATES, 2)
 
 
 def tabular_ends(table):
@@ -44,7 +48,7 @@ TABLES = {
 @pytest.mark.parametrize("seed", range(3))
 def test_a_potential_does_not_change_the_policy_gradient(method, seed):
     """Of the exact return, whatever the potential; advice needs its correction for it."""
-    true = jax.grad(lambda p: exact_return(p, TRUE))(TablePolicy(jnp.zeros((HORIZON, STATES, 2)))).logits
+    true = as_table(jax.grad(lambda p: exact_return(p, TRUE))(table_policy()))
     now, following, terminated = tabular_ends(10.0 * TABLES[method](jax.random.key(seed)))
     shaping = potential_difference(now, following, terminated, 1.0)
     np.testing.assert_allclose(tabular_gradient(shaping, now if method == "pba" else 0.0), true, atol=1e-12)
@@ -54,7 +58,7 @@ def test_a_potential_does_not_change_the_policy_gradient(method, seed):
 
 @pytest.mark.usefixtures("float64")
 def test_a_plain_term_does_change_the_policy_gradient():
-    true = jax.grad(lambda p: exact_return(p, TRUE))(TablePolicy(jnp.zeros((HORIZON, STATES, 2)))).logits
+    true = as_table(jax.grad(lambda p: exact_return(p, TRUE))(table_policy()))
     assert np.abs(tabular_gradient(every_episode()[3]) - true).max() > 0.1
     assert np.abs(tabular_gradient(jnp.zeros(())) - true).max() < 1e-12
 

@@ -150,10 +150,10 @@ def test_a_term_keeps_the_trust_that_it_deserves(term, count, kept):
     assert trust == [1.0] * count if kept else np.mean(trust[-min(count - 1, 3) :]) < 0.4
 
 
-def small():
+def small(update_period=400, num_envs=4):
     config = Config(
         env="cartpole", method="mgl", terms=("noise",),
-        ppo=PPOConfig(update_period=400, num_envs=4, gradient_steps=4, batch_size=64),
+        ppo=PPOConfig(update_period=update_period, num_envs=num_envs, gradient_steps=4, batch_size=64),
         upper=UpperConfig(noise_penalty=1.0, earned_trust=True),
     )  # fmt: skip
     return build(complete(config)).algorithm
@@ -161,13 +161,14 @@ def small():
 
 def test_where_nothing_was_earned_and_nothing_ended_nothing_is_judged():
     """The true advantages of such a batch are an untrained critic's errors, which all parts have in common."""
-    loop = small()
+    loop = small(update_period=320, num_envs=40)  # eight steps each: no pole falls so soon
     state = loop.init(jnp.uint32(0))._replace(evidence=jnp.full((), 3.0, float))
-    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(0))
-    ends = jnp.zeros_like(batch.terminated)
-    silent = batch._replace(reward=jnp.zeros_like(batch.reward), terminated=ends, done=ends)
-    ended = silent._replace(terminated=ends.at[50, 0].set(True), done=ends.at[50, 0].set(True))
-    earned = silent._replace(reward=silent.reward.at[50, 0].set(0.1))
+    _, silent = loop.world.run(loop.acting(state), state.env, jax.random.key(0))
+    assert not silent.done.any()
+    assert not silent.reward.any()
+    ends = silent.done.at[5, 0].set(True)
+    ended = silent._replace(terminated=ends, done=ends)
+    earned = silent._replace(reward=silent.reward.at[5, 0].set(0.1))
     for given, judged in ((silent, False), (ended, True), (earned, True)):
         after, _, signals = loop.improve(state._replace(env=None), given, jax.random.key(1))
         assert (after.evidence != 3) == judged

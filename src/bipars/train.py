@@ -23,9 +23,10 @@ from bipars.lower.ppo import (
     no_samples,
     surrogate,
     surrogate_gradients,
+    values,
 )
 from bipars.methods import Method
-from bipars.networks import MLP, count_parameters, ravel
+from bipars.networks import count_parameters, ravel
 from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums, modified_reward, sample_visited, signal_to_noise
@@ -350,8 +351,7 @@ class BiLevel:
                 running = returns[critic]._replace(running=jnp.where(batch.restarted, 0.0, returns[critic].running))
                 returns[critic] = running.update(reward, batch.done, config.gamma)
                 unit = returns[critic].std
-            net: MLP = learner.critics[critic]
-            value, next_value = net(obs)[..., 0], net(next_obs)[..., 0]
+            value, next_value = values(learner.critics[critic], obs, next_obs, batch.done)
             advantage, target = gae(
                 reward / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
             )
@@ -410,7 +410,7 @@ class BiLevel:
             uphill = gradient = jax.grad(modified_return)(learner.policy)
         else:
             advantages = as_trusted(samples, trusted).modified_advantage, believed.modified_advantage
-            uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, config.clip)
+            uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, config.clip, trusted == 1.0)
         policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
         policy, policy_optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam, uphill)
         step = LowerStep(learner.policy, believed, policy_optimiser, gradient, uphill)

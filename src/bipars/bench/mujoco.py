@@ -36,7 +36,7 @@ def _actions(env: Any, num_envs: int, steps: int = STEPS) -> np.ndarray:
 
 
 def measure_fast(task: str, num_envs: int, threads: int, steps: int = STEPS) -> float:
-    """Our batches of environments, nothing else."""
+    """Our batches of environments, nothing else, step by step as Gymnasium's."""
     use_cores(range(threads))
     from bipars.envs.mujoco import MujocoEnvironment
 
@@ -71,6 +71,15 @@ def _rate(step: Callable[[np.ndarray], Any], actions: np.ndarray) -> float:
     return best
 
 
+def _nothing_to_say(observation_size: int, action_size: int) -> Any:
+    """A network that leaves actions to their noise."""
+    from bipars.lower.policies import Network
+
+    zeros, ones = (lambda *shape: np.zeros(shape, np.float32)), np.ones(observation_size, np.float32)
+    weights, biases = (zeros(observation_size, action_size),), (zeros(action_size),)
+    return Network(zeros(observation_size), ones, np.float32(np.inf), weights, biases, True, np.ones(action_size))
+
+
 class _Noting:
     """A world that remembers what it did last."""
 
@@ -100,7 +109,6 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
 
     from bipars.config import Config
     from bipars.envs.mujoco import MujocoEnvironment
-    from bipars.envs.spaces import native_actions
     from bipars.program import build, complete
 
     settings = {
@@ -119,7 +127,7 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     start = algorithm.init(jnp.uint32(0))
     algorithm.iterate(start, jnp.uint32(0))
     env = MujocoEnvironment(task, num_envs, threads)
-    actions = native_actions(env.action_space)(np.clip(world.batch.action, -1.0, 1.0))
+    actions, given = np.asarray(world.batch.action), _nothing_to_say(env.observation_size, env.action_size)
     seconds, alone = [], []
     for _ in range(updates):
         began = time.perf_counter()
@@ -127,8 +135,7 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
         jax.block_until_ready((state.learner, signals))
         between = time.perf_counter()
         env.restore(world.began.snapshot)
-        for action in actions:
-            env.step(action)
+        env.run(given, actions)
         seconds.append(between - began)
         alone.append(time.perf_counter() - between)
         assert np.array_equal(env.snapshot()["state"], state.env.snapshot["state"]), "not the same steps"

@@ -12,8 +12,9 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from bipars.envs import spaces
-from bipars.envs.host import Step
+from bipars.envs.host import Step, Steps
 from bipars.errors import EnvError, UsageError
+from bipars.lower.policies import Network
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -88,6 +89,8 @@ def _on_any_core(make: Factory) -> Factory:
 class GymnasiumEnvironment:
     """Copies of one environment. Episodes restart by an explicit reset, so there are no ghost steps to mask."""
 
+    can_run = False
+
     def __init__(self, make: Factory, num_envs: int, mode: Literal["sync", "async"] = "sync") -> None:
         self.num_envs = num_envs
         make = _checked(make)
@@ -123,6 +126,9 @@ class GymnasiumEnvironment:
             fresh, _ = self.vector.reset(options={"reset_mask": done})
             following = self._flat(fresh)
         return Step(following, next_obs, np.array(reward, float), terminated.copy(), truncated.copy(), info)
+
+    def run(self, network: Network, noise: np.ndarray) -> Steps:
+        raise NotImplementedError("a Gymnasium environment is stepped from Python")
 
     def snapshot(self) -> None:
         return None

@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium import Space
 
 from bipars.envs.base import ActionSpace
+from bipars.lower.policies import Network
 
 
 class Step(NamedTuple):
@@ -26,6 +27,23 @@ class Step(NamedTuple):
     """One entry per environment under each key."""
 
 
+class Steps(NamedTuple):
+    """Many steps of all environments, (time, env, ...)."""
+
+    obs: np.ndarray
+    """What the policy acted on."""
+    action: np.ndarray
+    """As the policy chose it."""
+    next_obs: np.ndarray
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: list[Mapping[str, Any]]
+    """Of every step."""
+    last: np.ndarray
+    """(env, obs): what the policy acts on next."""
+
+
 class HostEnvironment(Protocol):
     """A fixed number of environments, side by side. Observations are flat vectors."""
 
@@ -42,6 +60,15 @@ class HostEnvironment(Protocol):
 
     def step(self, action: Any) -> Step:
         """`action` has one entry per environment, as the environment itself takes it."""
+        ...
+
+    @property
+    def can_run(self) -> bool:
+        """Whether there is `run`."""
+        ...
+
+    def run(self, network: Network, noise: np.ndarray) -> Steps:
+        """As many steps as there is noise, (time, env, action), all at once."""
         ...
 
     def snapshot(self) -> dict[str, np.ndarray] | None:

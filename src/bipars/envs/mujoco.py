@@ -15,8 +15,11 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 
 from bipars.envs.base import ActionSpace, BoxActions
-from bipars.envs.host import Step
+from bipars.envs.host import Step, Steps
+from bipars.envs.spaces import native_actions
 from bipars.errors import UsageError, unknown
+from bipars.lower.policies import Network
+from bipars.networks import clip
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,16 @@ TASKS = {
 }
 
 
+OF_BODIES = ("cinert", "cvel", "qfrc_actuator", "xipos", "ten_length", "ten_velocity")
+"""What is recorded of MuJoCo's data where bodies are observed, contact forces aside."""
+SOON = 8
+"""Starts that are drawn at a time."""
+
+
 class MujocoEnvironment:
     """`num_envs` copies of one task. Neither `threads` nor the other copies change what a copy does."""
+
+    can_run = True
 
     def __init__(self, name: str, num_envs: int, threads: int = 1, /, max_steps: int = 1000, **options: Any) -> None:
         if name not in TASKS:
@@ -117,7 +128,7 @@ class MujocoEnvironment:
         self._options = {**task.options, **options}
         self.num_envs, self.max_steps = num_envs, max_steps
 
-        self._mujoco, batch = _import(name)
+        self._mujoco, batch, self._compiled = _import(name)
         self._model = model = _load(self._mujoco, task.model)
         # Contact forces are computed from a whole MjData, which only a persistent batch keeps for each environment.
         self._batch = batch.Batch(model, num_envs, min(threads, num_envs), persistent=task.bodies)
@@ -139,20 +150,20 @@ class MujocoEnvironment:
             "episode": np.zeros(num_envs, np.int64),
             "seed": np.zeros((), np.int64),
         }
-        self._observed = [self._qpos[:, task.unseen :], self._qvel]
+        self._fields: dict[str, np.ndarray] = {"qpos": self._qpos, "qvel": self._qvel}
         if task.bodies:
             self._memory["contact_force"] = forces = np.zeros((num_envs, model.nbody, 6))
-            # Not of body 0, the world, nor of the root's 6 degrees of freedom, which no motor moves.
-            inertia, velocity, force = (
-                part.reshape(num_envs, -1)[:, part.shape[2] :]
-                for part in (self._batch.bind("cinert"), self._batch.bind("cvel"), forces)
-            )
-            self._observed += [inertia, velocity, self._batch.bind("qfrc_actuator")[:, 6:], force]
-            self._centres, self._mass = self._batch.bind("xipos"), model.body_mass[:, None].copy()
-            self._tendons = {f"tendon_{what}": self._batch.bind(f"ten_{what}") for what in ("length", "velocity")}
+            self._fields |= {name: self._batch.bind(name) for name in OF_BODIES} | {"cfrc_ext": forces}
+            self._mass = model.body_mass[:, None].copy()
+        self._observed = _observed(task, self._fields)
         self.observation_size = sum(part.shape[1] for part in self._observed)
         self.observation_space: Space[Any] = Box(-np.inf, np.inf, (self.observation_size,), np.float64)
         self._memory["observation"] = np.zeros((num_envs, self.observation_size), np.float32)
+        self._threads = threads
+        self._runner: Any = None
+        # Poses in which the next episodes begin, the number of the first of them, and the seed they were drawn from.
+        self._soon = np.zeros((num_envs, SOON, model.nq + model.nv)), np.zeros(num_envs, np.int64)
+        self._soon_of = np.full(num_envs, -1)
 
     def reset(self, seed: int) -> np.ndarray:
         """(env, obs): all environments start anew; the same seed gives the same episodes ever after."""
@@ -166,7 +177,7 @@ class MujocoEnvironment:
 
         As with Gymnasium, an episode that falls on its last step is both terminated and truncated.
         """
-        task, options, memory = self._task, self._options, self._memory
+        task, memory = self._task, self._memory
         if action.shape != self._ctrl.shape:
             raise UsageError(f"action has shape {action.shape}; expected {self._ctrl.shape}")
         self._ctrl[:] = action
@@ -176,26 +187,8 @@ class MujocoEnvironment:
 
         next_obs = self._observe()
         velocity = (self._place() - memory["place"]) / self._dt
-        forward = options["forward_reward_weight"] * velocity[:, 0]
-        # Gymnasium's Humanoid squares MuJoCo's float64 copy of the action, the others the action they were given.
-        cost = ctrl = options["ctrl_cost_weight"] * np.square(self._ctrl if task.bodies else action).sum(axis=1)
-        info = {
-            **self._whereabouts(velocity),
-            "x_velocity": velocity[:, 0].copy(),
-            "reward_forward": forward,
-            "reward_ctrl": -ctrl,
-        }
-        reward, terminated = forward, np.zeros(self.num_envs, bool)
-        if "healthy_reward" in options:
-            healthy = self._healthy()
-            info["reward_survive"] = healthy * options["healthy_reward"]
-            reward = forward + info["reward_survive"]
-            terminated = ~healthy & options["terminate_when_unhealthy"]
-        if task.bodies:
-            contact = np.square(memory["contact_force"]).reshape(self.num_envs, -1).sum(axis=1)
-            contact = np.clip(options["contact_cost_weight"] * contact, *options["contact_cost_range"])
-            info["reward_contact"] = -contact
-            cost = ctrl + contact
+        reward, healthy, info = self._outcome(self._fields, velocity, action)
+        terminated = ~healthy & self._options.get("terminate_when_unhealthy", False)
 
         memory["step"] += 1
         truncated = memory["step"] >= self.max_steps
@@ -205,7 +198,53 @@ class MujocoEnvironment:
             memory["episode"][ended] += 1
             self._start(ended)
             obs = self._observe()
-        return Step(self._remember(obs), next_obs, reward - cost, terminated, truncated, info)
+        return Step(self._remember(obs), next_obs, reward, terminated, truncated, info)
+
+    def run(self, network: Network, noise: np.ndarray) -> Steps:
+        """Acts and steps in compiled code. Given the same actions, `step` does the same to the last bit."""
+        if self._runner is None:
+            self._runner = self._make_runner()
+        record, row = self._runner.run(self._memory, self._next_starts, network, noise)
+        fields = self._as_fields(record.row)
+        if self._task.bodies:
+            self._memory["contact_force"][:] = self._as_fields(row)["cfrc_ext"]
+        action = native_actions(self.action_space)(clip(record.action, -1.0, 1.0))  # type: ignore[arg-type]
+        reward, _, info = self._outcome(fields, (record.place - record.left) / self._dt, action)
+        infos: list[Mapping[str, Any]] = [
+            dict(zip(info, values, strict=True)) for values in zip(*info.values(), strict=True)
+        ]
+        last = self._memory["observation"].copy()
+        return Steps(
+            record.obs, record.action, record.next_obs, reward, record.terminated, record.truncated, infos, last
+        )
+
+    def _outcome(
+        self, fields: Mapping[str, np.ndarray], velocity: np.ndarray, action: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Rewards, health and infos, of one step or of many."""
+        task, options = self._task, self._options
+        forward = options["forward_reward_weight"] * velocity[..., 0]
+        # Gymnasium's Humanoid squares MuJoCo's float64 copy of the action, the others the action they were given.
+        squares = np.square(action.astype(np.float64) if task.bodies else action)
+        cost = ctrl = options["ctrl_cost_weight"] * squares.sum(axis=-1)
+        info = {
+            **self._whereabouts(fields, velocity),
+            "x_velocity": velocity[..., 0].copy(),
+            "reward_forward": forward,
+            "reward_ctrl": -ctrl,
+        }
+        reward, healthy = forward, np.ones(forward.shape, bool)
+        if "healthy_reward" in options:
+            healthy = self._healthy(fields)
+            info["reward_survive"] = healthy * options["healthy_reward"]
+            reward = forward + info["reward_survive"]
+        if task.bodies:
+            forces = fields["cfrc_ext"]
+            contact = np.square(forces).reshape(*forces.shape[:-2], -1).sum(axis=-1)
+            contact = np.clip(options["contact_cost_weight"] * contact, *options["contact_cost_range"])
+            info["reward_contact"] = -contact
+            cost = ctrl + contact
+        return reward - cost, healthy, info
 
     def snapshot(self) -> dict[str, np.ndarray]:
         """All that is needed to go on from here, to the last bit."""
@@ -237,17 +276,65 @@ class MujocoEnvironment:
 
     def _start(self, envs: np.ndarray) -> None:
         """A new episode in each of `envs`, drawn from the seed, the environment's number and the episode's."""
-        memory, scale, nv = self._memory, self._options["reset_noise_scale"], self._model.nv
+        memory = self._memory
         memory["state"][envs] = self._start_state
         for env in envs:
-            rng = np.random.default_rng((int(memory["seed"]), int(env), int(memory["episode"][env])))
-            self._qpos[env] = self._start_qpos + rng.uniform(-scale, scale, self._model.nq)
-            noise = scale * rng.standard_normal(nv) if self._task.normal_start else rng.uniform(-scale, scale, nv)
-            self._qvel[env] = self._start_qvel + noise
+            pose = self._draw_pose(env, memory["episode"][env])
+            self._qpos[env], self._qvel[env] = np.split(pose, [self._model.nq])
         self._batch.forward(envs)
         memory["step"][envs] = 0
         if self._task.bodies:
             memory["contact_force"][envs] = 0.0
+
+    def _draw_pose(self, env: int, episode: int) -> np.ndarray:
+        """Positions and velocities in which an episode begins."""
+        nq, nv, scale = self._model.nq, self._model.nv, self._options["reset_noise_scale"]
+        rng = np.random.default_rng((int(self._memory["seed"]), int(env), int(episode)))
+        position = rng.uniform(-scale, scale, nq)
+        velocity = scale * rng.standard_normal(nv) if self._task.normal_start else rng.uniform(-scale, scale, nv)
+        return np.concatenate((self._start_qpos + position, self._start_qvel + velocity))
+
+    def _next_starts(self, envs: range) -> Any:
+        """Where the next episodes of `envs` begin. What was drawn before and not used is kept."""
+        poses, first = self._soon
+        for env in envs:
+            coming = int(self._memory["episode"][env]) + 1
+            known = range(int(first[env]), int(first[env]) + SOON)
+            if self._soon_of[env] != self._memory["seed"] or coming not in known:
+                poses[env] = [self._draw_pose(env, coming + i) for i in range(SOON)]
+                first[env], self._soon_of[env] = coming, self._memory["seed"]
+        return self._compiled.Starts(poses, first)
+
+    def _make_runner(self) -> Any:
+        task, options, model = self._task, self._options, self._model
+        numbers = self._as_fields(np.arange(sum(part[0].size for part in self._fields.values()))[None])
+        limit = np.full(self.observation_size, np.inf)
+        if task.max_velocity is not None:
+            limit[-model.nv :] = task.max_velocity
+        unbounded = np.tile([[-np.inf], [np.inf]], model.nq + model.nv)
+        rules = self._compiled.Rules(
+            frame_skip=task.frame_skip,
+            max_steps=self.max_steps,
+            contacts=task.bodies,
+            observed=np.concatenate(_observed(task, numbers), axis=1)[0],
+            limit=limit,
+            healthy=self._healthy_range if options.get("terminate_when_unhealthy") else unbounded,
+            mass=self._mass[:, 0].copy() if task.bodies else np.zeros(0),
+            centres=int(numbers["xipos"].flat[0]) if task.bodies else 0,
+            action_low=self.action_low.copy(),
+            action_span=self.action_high - self.action_low,
+            unit=bool((self.action_low == -1).all() and (self.action_high == 1).all()),
+        )
+        sizes = {name: part[0].size for name, part in self._fields.items()}
+        return self._compiled.Runner(model, sizes, rules, self.num_envs, self._threads)
+
+    def _as_fields(self, row: np.ndarray) -> dict[str, np.ndarray]:
+        """(..., column) -> the fields that lie side by side in a row."""
+        fields, start = {}, 0
+        for name, part in self._fields.items():
+            shape, end = part.shape[1:], start + part[0].size
+            fields[name], start = row[..., start:end].reshape(*row.shape[:-1], *shape), end
+        return fields
 
     def _remember(self, obs: np.ndarray) -> np.ndarray:
         """Notes what the next step and a snapshot need of the present, and returns the observations."""
@@ -267,25 +354,26 @@ class MujocoEnvironment:
         """(env, 1 or 2): where the body is, for its velocity."""
         if not self._task.bodies:
             return self._qpos[:, : self._task.unseen]
-        return ((self._mass * self._centres).sum(axis=1) / self._mass.sum())[:, :2]
+        return ((self._mass * self._fields["xipos"]).sum(axis=1) / self._mass.sum())[:, :2]
 
-    def _whereabouts(self, velocity: np.ndarray) -> dict[str, np.ndarray]:
+    def _whereabouts(self, fields: Mapping[str, np.ndarray], velocity: np.ndarray) -> dict[str, np.ndarray]:
         """What `info` says about positions."""
-        info = {"x_position": self._qpos[:, 0].copy()}
+        qpos = fields["qpos"]
+        info = {"x_position": qpos[..., 0].copy()}
         if self._task.unseen == 2:
-            place = self._qpos[:, :2]
-            info |= {"y_position": place[:, 1].copy(), "y_velocity": velocity[:, 1].copy()}
+            place = qpos[..., :2]
+            info |= {"y_position": place[..., 1].copy(), "y_velocity": velocity[..., 1].copy()}
             info["distance_from_origin"] = np.sqrt(np.vecdot(place, place))
         elif "healthy_reward" in self._options:
-            info["z_distance_from_origin"] = self._qpos[:, 1] - self._start_qpos[1]
+            info["z_distance_from_origin"] = qpos[..., 1] - self._start_qpos[1]
         if self._task.bodies:
-            info |= {name: values.copy() for name, values in self._tendons.items()}
+            info |= {f"tendon_{what}": fields[f"ten_{what}"].copy() for what in ("length", "velocity")}
         return info
 
-    def _healthy(self) -> np.ndarray:
+    def _healthy(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         low, high = self._healthy_range
-        state = np.concatenate((self._qpos, self._qvel), axis=1)
-        return ((low < state) & (state < high)).all(axis=1)
+        state = np.concatenate((fields["qpos"], fields["qvel"]), axis=-1)
+        return ((low < state) & (state < high)).all(axis=-1)
 
     def _feel_contacts(self) -> None:
         """Contact forces, which MuJoCo computes on demand, after the last stage of the integrator.
@@ -296,6 +384,19 @@ class MujocoEnvironment:
             self._batch.get_data(env, self._data)
             self._mujoco.mj_rnePostConstraint(self._model, self._data)
             forces[:] = self._data.cfrc_ext
+
+
+def _observed(task: Task, fields: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """(env, ...): the parts of an observation."""
+    parts = [fields["qpos"][:, task.unseen :], fields["qvel"]]
+    if task.bodies:
+        # Not of body 0, the world, nor of the root's 6 degrees of freedom, which no motor moves.
+        inertia, velocity, force = (
+            part.reshape(len(part), -1)[:, part.shape[2] :]
+            for part in (fields[name] for name in ("cinert", "cvel", "cfrc_ext"))
+        )
+        parts += [inertia, velocity, fields["qfrc_actuator"][:, 6:], force]
+    return parts
 
 
 def _healthy_range(task: Task, options: Mapping[str, Any], size: int) -> np.ndarray:
@@ -309,11 +410,13 @@ def _healthy_range(task: Task, options: Mapping[str, Any], size: int) -> np.ndar
     return ends
 
 
-def _import(name: str) -> tuple[Any, Any]:
+def _import(name: str) -> tuple[Any, Any, Any]:
     try:
-        return import_module("mujoco"), import_module("mujoco.batch")
+        return import_module("mujoco"), import_module("mujoco.batch"), import_module("bipars.envs.mujoco_run")
     except ImportError as error:
-        raise UsageError(f"environment '{name}' needs MuJoCo 4 or newer: pip install 'bipars[mujoco]'") from error
+        raise UsageError(
+            f"environment '{name}' needs MuJoCo 4 or newer, and Numba: pip install 'bipars[mujoco]'"
+        ) from error
 
 
 def _load(mujoco: Any, file: str) -> Any:

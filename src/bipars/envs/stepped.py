@@ -1,6 +1,7 @@
-"""Environments stepped from Python: the policy acts in NumPy, and reward terms may be any function.
+"""Environments outside of JAX: the policy acts in NumPy, and reward terms may be any function.
 
-Dispatching a small compiled policy at every step would cost more than computing it, so acting never enters JAX.
+Dispatching a small compiled policy at every step would cost more than computing it, so acting never enters JAX. Some
+environments take many steps at once, policy included.
 """
 
 from collections.abc import Callable
@@ -16,13 +17,15 @@ from bipars.envs.base import ActionSpace, BoxActions
 from bipars.envs.host import HostEnvironment
 from bipars.envs.world import Batch, Evaluation
 from bipars.errors import NonFiniteError
-from bipars.lower.policies import Policy, log_prob_of_sample
+from bipars.lower.policies import Network, Policy, as_network, log_prob_of_sample
 from bipars.networks import to_numpy
 from bipars.shaping.experience import Experience
 from bipars.shaping.terms import RewardTerm, evaluate_terms
 from bipars.shaping.true_reward import TrueReward
 from bipars.signals import check_rewards
 
+STRIDE = 50
+"""Steps of an evaluation between two looks at whether its episodes have ended, where many can be taken at once."""
 LONGEST = 10_000
 """Steps after which an evaluation stops waiting for the end of an episode."""
 
@@ -97,9 +100,13 @@ class SteppedWorld:
         noise = np.asarray(policy.draw_noise(action_key, (self.steps, self.num_envs)))
         acting = in_numpy(policy)
         experience = Experience(self._env, self.steps, int(state.updates) * self.steps * self.num_envs)
-        for t in range(self.steps):
-            action = acting.sample(obs, noise[t])  # type: ignore[arg-type]
-            obs = experience.step(obs, action)  # type: ignore[arg-type]
+        network = runnable(self._env, acting)
+        if network is not None:
+            obs = experience.take(self._env.run(network, noise))
+        else:
+            for t in range(self.steps):
+                action = acting.sample(obs, noise[t])  # type: ignore[arg-type]
+                obs = experience.step(obs, action)  # type: ignore[arg-type]
         terms = evaluate_terms(self.terms, state.term_params, experience, term_key)
         reward = self.true_reward.evaluate(experience, terms)
         check_rewards(reward, terms, [term.name for term in self.terms], experience.first_step)
@@ -125,15 +132,23 @@ class SteppedWorld:
         obs = env.reset(seed_from(key))
         alive = np.ones(self.episodes, bool)
         true_return, length, effort = np.zeros(self.episodes), np.zeros(self.episodes, np.int32), 0.0
+        network, size = runnable(env, acting), getattr(self.actions, "size", 0)
+        still = np.zeros((1 if network is None else STRIDE, self.episodes, size), np.float32)
         while alive.any() and length.max() < LONGEST:
-            experience = Experience(env, 1, int(length.max()) * self.episodes, evaluation=True)
-            obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
-            reward = self.true_reward.evaluate_alone(experience, self.terms)[0]
+            experience = Experience(env, len(still), int(length.max()) * self.episodes, evaluation=True)
+            if network is not None:
+                obs = experience.take(env.run(network, still))
+            else:
+                obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
+            # Whatever follows the end of an episode is no longer part of it.
+            going = alive & ~np.cumsum(experience.terminated | experience.truncated, axis=0, dtype=bool)
+            counted = np.concatenate((alive[None], going[:-1]))
+            reward = self.true_reward.evaluate_alone(experience, self.terms)
             if isinstance(self.actions, BoxActions):
-                effort += float(np.abs(experience.native_action[0][alive]).mean(axis=-1).sum())
-            true_return += np.where(alive, reward, 0.0)
-            length += alive
-            alive &= ~(experience.terminated[0] | experience.truncated[0])
+                effort += float(np.abs(experience.native_action[counted]).mean(axis=-1).sum())
+            true_return += np.where(counted, reward, 0.0).sum(axis=0)
+            length += counted.sum(axis=0)
+            alive = going[-1]
         return Evaluation(
             jnp.asarray(true_return, jnp.float32), jnp.asarray(length), jnp.asarray(effort / length.sum(), jnp.float32)
         )
@@ -187,6 +202,11 @@ def in_numpy(policy: Policy) -> Policy:
             "the policy's parameters are no longer finite. A smaller learning rate, or ppo.max_grad_norm, usually helps"
         )
     return acting
+
+
+def runnable(env: HostEnvironment, acting: Policy) -> Network | None:
+    """The policy as `env` runs it by itself, where it can."""
+    return as_network(acting) if env.can_run else None
 
 
 def seed_from(key: PRNGKeyArray) -> int:

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
-from bipars.lower.normalise import Scale
+from bipars.lower.normalise import LIMIT, Scale
 from bipars.networks import MLP, Linear, make_mlp, module, namespace, one_hot
 from bipars.shaping.weights import WeightFunction
 
@@ -111,6 +112,38 @@ class NormalisedPolicy:
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
         return self.policy.log_prob(self.scale(obs), action)
+
+
+class Network(NamedTuple):
+    """A Gaussian policy as NumPy's arrays, for code that knows nothing of policies."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    limit: np.float32
+    """Observations are taken in units of `std` from `mean`, and at most so large."""
+    weights: tuple[np.ndarray, ...]
+    biases: tuple[np.ndarray, ...]
+    relu: bool
+    """Between layers; else it is tanh."""
+    spread: np.ndarray
+    """(action,): the standard deviation of actions."""
+
+
+def as_network(policy: Policy) -> Network | None:
+    """Of a policy in NumPy. None where it is of another kind."""
+    normalised = isinstance(policy, NormalisedPolicy)
+    inner = policy.policy if isinstance(policy, NormalisedPolicy) else policy
+    if not isinstance(inner, GaussianPolicy):
+        return None
+    layers = inner.net.layers
+    mean, std = np.zeros(len(layers[0].weight), np.float32), np.ones(len(layers[0].weight), np.float32)
+    if isinstance(policy, NormalisedPolicy):
+        mean, std = (np.asarray(x) for x in policy.scale)
+    weights = tuple(np.ascontiguousarray(layer.weight) for layer in layers)
+    biases = tuple(np.asarray(layer.bias) for layer in layers)
+    limit = np.float32(LIMIT if normalised else np.inf)
+    relu = inner.net.activation == "relu"
+    return Network(mean, std, limit, weights, biases, relu, np.exp(np.asarray(inner.log_std)))
 
 
 def log_prob_of_sample(

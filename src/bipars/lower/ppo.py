@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
@@ -88,12 +88,23 @@ def surrogate(policy: Policy, samples: Samples, advantage: Float[Array, " sample
 
 
 def surrogate_gradients(
-    policy: Theta, samples: Samples, advantages: tuple[Float[Array, " sample"], ...], clip: float
+    policy: Theta,
+    samples: Samples,
+    advantages: tuple[Float[Array, " sample"], ...],
+    clip: float,
+    equal: Bool[Array, ""] | bool = False,
 ) -> list[Theta]:
-    """Of `surrogate`, for several advantages of the same samples, for little more than the price of one."""
-    ratio = probability_ratio(policy, samples)
-    pulls = [ratio * unclipped(ratio, advantage, clip) * advantage / ratio.size for advantage in advantages]
-    gradients = Scores.of(policy, samples.obs, samples.action).sums(jnp.stack(pulls))
+    """Of `surrogate`, for several advantages of the same samples, for little more than the price of one.
+
+    Where they are `equal`, for the price of one.
+    """
+    ratio, scores = probability_ratio(policy, samples), Scores.of(policy, samples.obs, samples.action)
+    pulls = jnp.stack([ratio * unclipped(ratio, advantage, clip) * advantage / ratio.size for advantage in advantages])
+    gradients = jax.lax.cond(
+        equal,
+        lambda: jax.tree.map(lambda x: jnp.broadcast_to(x, (len(pulls), *x.shape[1:])), scores.sums(pulls[:1])),
+        lambda: scores.sums(pulls),
+    )
     return [jax.tree.map(lambda x, i=i: x[i], gradients) for i in range(len(pulls))]
 
 
@@ -103,6 +114,26 @@ def unclipped(
     """1 where `surrogate` has a gradient, 0 where the clip has cut it off."""
     beyond = ((advantage > 0) & (ratio > 1 + clip)) | ((advantage < 0) & (ratio < 1 - clip))
     return jnp.where(beyond, 0.0, 1.0).astype(ratio.dtype)
+
+
+def values(
+    critic: MLP,
+    obs: Float[Array, "time env obs"],
+    next_obs: Float[Array, "time env obs"],
+    done: Bool[Array, "time env"],
+) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
+    """V of the states left and of the states reached. Most states reached are the next ones to be left."""
+    value = critic(obs)[..., 0]
+    ended = done.at[-1].set(True).reshape(-1)
+    some = max(ended.size // 8, 1)
+
+    def of_ended() -> Float[Array, " sample"]:
+        (index,) = jnp.nonzero(ended, size=some, fill_value=0)
+        return jnp.roll(value, -1, axis=0).reshape(-1).at[index].set(critic(flat[index])[..., 0])
+
+    flat = next_obs.reshape(-1, next_obs.shape[-1])
+    reached = jax.lax.cond(ended.sum() <= some, of_ended, lambda: critic(flat)[..., 0])
+    return value, reached.reshape(done.shape)
 
 
 def critic_loss(

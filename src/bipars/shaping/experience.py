@@ -7,7 +7,7 @@ import numpy as np
 
 from bipars.envs import spaces
 from bipars.envs.base import BoxActions
-from bipars.envs.host import HostEnvironment
+from bipars.envs.host import HostEnvironment, Steps
 from bipars.errors import EnvError, NonFiniteError, TermError
 from bipars.networks import clip
 
@@ -49,6 +49,18 @@ class Experience:
         self.env_reward[t], self.terminated[t], self.truncated[t] = step.reward, step.terminated, step.truncated
         self.infos.append(step.info)
         return step.obs
+
+    def take(self, steps: Steps) -> np.ndarray:
+        """All steps at once, where the environment has taken them so; returns what to act on next."""
+        self.time = len(steps.obs)
+        for obs in (steps.obs[:1], steps.next_obs):
+            if not np.isfinite(obs).all():
+                time = int(np.argwhere(~np.isfinite(obs))[0][0])
+                self._check_finite(obs[time], time)
+        self.flat_obs, self.action, self.flat_next_obs = steps.obs, steps.action, steps.next_obs
+        self.env_reward, self.terminated, self.truncated = steps.reward, steps.terminated, steps.truncated
+        self.infos = steps.infos
+        return steps.last
 
     def _check_finite(self, obs: np.ndarray, t: int) -> None:
         # One number tells of all, unless squares are too large for it, and takes half the time.
