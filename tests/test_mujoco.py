@@ -198,6 +198,56 @@ def act(network, obs):
     return x @ network.weights[-1] + network.biases[-1]
 
 
+@pytest.mark.parametrize("name", ["Hopper-v5", "Humanoid-v5"])
+def test_neither_threads_nor_companions_change_a_run(name, make):
+    noise = np.random.default_rng(SEED).normal(size=(60, 5, make(name, 1).action_size)).astype(np.float32)
+    runs = []
+    for count, threads in ((5, 1), (5, 3), (3, 1)):
+        env = make(name, count, threads)
+        env.reset(SEED)
+        runs.append(env.run(random_network(env, (64, 64), True, 10.0), noise[:, :count]))
+    for other, count in zip(runs[1:], (5, 3), strict=True):
+        np.testing.assert_array_equal(runs[0].action[:, :count], other.action)
+        np.testing.assert_array_equal(runs[0].next_obs[:, :count], other.next_obs)
+
+
+def test_a_network_of_other_sizes_is_refused(make):
+    env = make("Hopper-v5", 2)
+    env.reset(SEED)
+    network, noise = random_network(env, (4, 4), True, 10.0), np.zeros((3, 2, 3), np.float32)
+    wrong = {
+        "mean": network.mean[:5],
+        "weights": (network.weights[0][:8], *network.weights[1:]),
+        "biases": (*network.biases[:-1], network.biases[-1][:1]),
+        "spread": network.spread[:1],
+    }
+    for part, array in wrong.items():
+        with pytest.raises(UsageError, match="expected .* for 11 observations and 3 actions"):
+            env.run(network._replace(**{part: array}), noise)
+    for shape in ((3, 2, 1), (3, 1, 3), (3, 3, 3)):
+        with pytest.raises(UsageError, match=r"noise has shape .*; expected \(time, 2, 3\)"):
+            env.run(network, np.zeros(shape, np.float32))
+
+
+def test_a_run_that_is_interrupted_leaves_the_environments_where_they_were(make):
+    env = make("Hopper-v5", 2, 2)
+    env.reset(SEED)
+    before, asked = env.snapshot(), []
+
+    def starts(envs, episode):
+        asked.append(envs)
+        if len(asked) > 2:
+            raise KeyboardInterrupt
+        return type(env)._next_starts(env, envs, episode)
+
+    env._next_starts = starts
+    with pytest.raises(KeyboardInterrupt):
+        env.run(random_network(env, (4,), True, 10.0), np.zeros((100_000, 2, 3), np.float32))
+    assert len(asked) < 100
+    for name, array in env.snapshot().items():
+        np.testing.assert_array_equal(array, before[name], name)
+
+
 def test_starts_drawn_ahead_are_those_of_the_seed_after_a_reset(make):
     """Every step ends an episode: more starts are needed than are drawn at a time."""
     env = make("Hopper-v5", 2, max_steps=1)

@@ -80,12 +80,12 @@ class MLP:
 
     def __call__(self, x: Float[Array, "... inputs"]) -> Float[Array, "... outputs"]:
         if x.ndim == 2 and namespace(x) is jnp:
-            return self.layers[-1].columns(self.columns(x)[-1]).T
+            return self.layers[-1].columns(self.inputs(x)[-1]).T
         for layer in self.layers[:-1]:
             x = ACTIVATIONS[self.activation](layer(x))
         return self.layers[-1](x)
 
-    def columns(self, x: Float[Array, "sample inputs"]) -> list[Float[Array, "inputs sample"]]:
+    def inputs(self, x: Float[Array, "sample inputs"]) -> list[Float[Array, "inputs sample"]]:
         """What each layer is given, one column per sample: XLA multiplies matrices that lie so in less time.
 
         Most of all those in the gradient of a weight, which run along the samples.

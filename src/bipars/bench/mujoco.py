@@ -75,9 +75,10 @@ def _nothing_to_say(observation_size: int, action_size: int) -> Any:
     """A network that leaves actions to their noise."""
     from bipars.lower.policies import Network
 
-    zeros, ones = (lambda *shape: np.zeros(shape, np.float32)), np.ones(observation_size, np.float32)
-    weights, biases = (zeros(observation_size, action_size),), (zeros(action_size),)
-    return Network(zeros(observation_size), ones, np.float32(np.inf), weights, biases, True, np.ones(action_size))
+    nothing = np.zeros(observation_size, np.float32), np.zeros(action_size, np.float32)
+    ones = np.ones(observation_size, np.float32), np.ones(action_size, np.float32)
+    weight = np.zeros((observation_size, action_size), np.float32)
+    return Network(nothing[0], ones[0], np.float32(np.inf), (weight,), (nothing[1],), True, ones[1])
 
 
 class _Noting:

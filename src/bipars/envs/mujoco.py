@@ -202,6 +202,9 @@ class MujocoEnvironment:
 
     def run(self, network: Network, noise: np.ndarray) -> Steps:
         """Acts and steps in compiled code. Given the same actions, `step` does the same to the last bit."""
+        network.check(self.observation_size, self.action_size)
+        if noise.shape[1:] != self._ctrl.shape:
+            raise UsageError(f"noise has shape {noise.shape}; expected (time, {self.num_envs}, {self.action_size})")
         if self._runner is None:
             self._runner = self._make_runner()
         record, row = self._runner.run(self._memory, self._next_starts, network, noise)
@@ -294,11 +297,11 @@ class MujocoEnvironment:
         velocity = scale * rng.standard_normal(nv) if self._task.normal_start else rng.uniform(-scale, scale, nv)
         return np.concatenate((self._start_qpos + position, self._start_qvel + velocity))
 
-    def _next_starts(self, envs: range) -> Any:
-        """Where the next episodes of `envs` begin. What was drawn before and not used is kept."""
+    def _next_starts(self, envs: range, episode: np.ndarray) -> Any:
+        """Where the episodes of `envs` after `episode` begin. What was drawn before and not used is kept."""
         poses, first = self._soon
         for env in envs:
-            coming = int(self._memory["episode"][env]) + 1
+            coming = int(episode[env]) + 1
             known = range(int(first[env]), int(first[env]) + SOON)
             if self._soon_of[env] != self._memory["seed"] or coming not in known:
                 poses[env] = [self._draw_pose(env, coming + i) for i in range(SOON)]
@@ -311,14 +314,13 @@ class MujocoEnvironment:
         limit = np.full(self.observation_size, np.inf)
         if task.max_velocity is not None:
             limit[-model.nv :] = task.max_velocity
-        unbounded = np.tile([[-np.inf], [np.inf]], model.nq + model.nv)
         rules = self._compiled.Rules(
             frame_skip=task.frame_skip,
             max_steps=self.max_steps,
             contacts=task.bodies,
             observed=np.concatenate(_observed(task, numbers), axis=1)[0],
             limit=limit,
-            healthy=self._healthy_range if options.get("terminate_when_unhealthy") else unbounded,
+            healthy=self._healthy_range if options.get("terminate_when_unhealthy") else np.zeros((2, 0)),
             mass=self._mass[:, 0].copy() if task.bodies else np.zeros(0),
             centres=int(numbers["xipos"].flat[0]) if task.bodies else 0,
             action_low=self.action_low.copy(),

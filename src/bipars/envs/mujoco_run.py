@@ -2,12 +2,16 @@
 
 Python between two steps would cost as much as the physics of a small body, and only one core at a time could run it.
 The functions below need no lock of Python's: each thread takes its environments through all steps by itself.
+
+They trust what they are given: shapes are checked by who calls them. A fatal error of MuJoCo's, which the five tasks
+have never shown, ends the process here as it would in C.
 """
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from typing import Any, NamedTuple
 
 import mujoco
@@ -19,11 +23,12 @@ from numba import types
 from bipars.lower.policies import Network
 
 STATE = mujoco.mjtState
-POSE, CONTROL = int(STATE.mjSTATE_QPOS | STATE.mjSTATE_QVEL), int(STATE.mjSTATE_CTRL)
 WHOLE = STATE.mjSTATE_INTEGRATION
 """All that MuJoCo needs to go on from, warm starts included."""
 NUMBER = 8
 """Bytes of one of MuJoCo's numbers."""
+STRIDE = 100
+"""Steps after which a thread looks whether it is still wanted."""
 
 # Numba finds C's functions by name and hands them addresses.
 for library in Path(mujoco.__file__).parent.glob("*mujoco*"):
@@ -43,6 +48,18 @@ _set_state = _in_c("mj_setState", address, address, address, types.int32)
 _copy = _in_c("memcpy", address, address, types.uint64)
 
 
+def compiled(**options: Any) -> Callable[[Any], Any]:
+    """Without the lock, and kept for the next process where there is a place to keep it."""
+
+    def compile_later(function: Any) -> Any:
+        try:
+            return numba.njit(nogil=True, cache=True, **options)(function)
+        except RuntimeError:  # neither the package's directory nor the user's cache can be written
+            return numba.njit(nogil=True, **options)(function)
+
+    return compile_later
+
+
 class Rules(NamedTuple):
     """What a task is, in numbers. A row holds the recorded fields of MuJoCo's data, one after the other."""
 
@@ -55,7 +72,7 @@ class Rules(NamedTuple):
     limit: np.ndarray
     """(obs,): where they are clipped, either way."""
     healthy: np.ndarray
-    """(2, pose): between which ends the pose must stay, or the episode ends."""
+    """(2, pose): between which ends the pose must stay, or the episode ends; (2, 0) where it need not."""
     mass: np.ndarray
     """(body,): of a task whose place is its centre of mass; elsewhere empty."""
     centres: int
@@ -64,6 +81,9 @@ class Rules(NamedTuple):
     action_span: np.ndarray
     unit: bool
     """Whether actions in [-1, 1] are the task's own."""
+    pose: int = int(STATE.mjSTATE_QPOS | STATE.mjSTATE_QVEL)
+    """MuJoCo's names of parts of a state. Compiled code that is kept must not remember them: versions differ."""
+    control: int = int(STATE.mjSTATE_CTRL)
 
 
 class Bodies(NamedTuple):
@@ -95,6 +115,10 @@ class Now(NamedTuple):
     step: np.ndarray
     episode: np.ndarray
     row: np.ndarray
+
+
+TAKEN = ("observation", "place", "step", "episode")
+"""What both the memory of an environment and `Now` hold."""
 
 
 class Record(NamedTuple):
@@ -131,18 +155,19 @@ class Runner:
     def run(
         self,
         memory: dict[str, np.ndarray],
-        starts: Callable[[range], Starts],
+        starts: Callable[[range, np.ndarray], Starts],
         network: Network,
         noise: np.ndarray,
     ) -> tuple[Record, np.ndarray]:
         """What happened in as many steps as there is noise, and the environments' last rows.
 
-        `memory` is where the environments stand, and is taken along. `starts` knows how some of them begin again.
+        `memory` is where the environments stand; it is taken along when all steps are done. `starts` knows how some
+        of the environments begin again, given in which episodes all are.
         """
         rules, lead = self._rules, noise.shape[:2]
         for data, state in zip(self._data, memory["state"], strict=True):
             mujoco.mj_setState(self._model, data, state, WHOLE)
-        now = Now(memory["observation"], memory["place"], memory["step"], memory["episode"], self._row)
+        now = Now(row=self._row, **{name: memory[name].copy() for name in TAKEN})
         record = Record(
             np.empty((*lead, rules.observed.size), np.float32),
             np.empty(noise.shape, np.float32),
@@ -155,22 +180,30 @@ class Runner:
         )
         offsets = np.ascontiguousarray(noise * network.spread, np.float32)
 
+        unwanted = Event()
+
         def take(envs: range) -> None:
             time = 0
-            while time < lead[0]:
-                soon = starts(envs)
-                time = _advance(rules, self._bodies, soon, network, offsets, now, record, envs.start, envs.stop, time)
+            while time < lead[0] and not unwanted.is_set():
+                soon, until = starts(envs, now.episode), min(time + STRIDE, lead[0])
+                share = (envs.start, envs.stop, time, until)
+                time = _advance(rules, self._bodies, soon, network, offsets, now, record, *share)
 
         shares = np.linspace(0, lead[1], min(self._threads, lead[1]) + 1).astype(int)
-        groups = [range(first, end) for first, end in pairwise(shares.tolist())]
-        with ThreadPoolExecutor(len(groups)) as threads:
-            list(threads.map(take, groups))
+        with ThreadPoolExecutor(len(shares) - 1) as threads:
+            try:
+                list(threads.map(take, (range(*ends) for ends in pairwise(shares.tolist()))))
+            except BaseException:
+                unwanted.set()
+                raise
         for data, state in zip(self._data, memory["state"], strict=True):
             mujoco.mj_getState(self._model, data, state, WHOLE)
+        for name in TAKEN:
+            memory[name][:] = getattr(now, name)
         return record, self._row
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _layer(x: Any, weight: Any, bias: Any, out: Any) -> None:
     for i in range(0, x.shape[0] - 1, 2):  # two rows at a time: every weight is loaded once for both
         out[i] = bias
@@ -189,7 +222,7 @@ def _layer(x: Any, weight: Any, bias: Any, out: Any) -> None:
                 out[i, j] += first * weight[k, j]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _act(network: Any, obs: Any, noise: Any, action: Any) -> None:
     """`noise` is the action's distance from its mean."""
     x = np.empty_like(obs)
@@ -211,7 +244,7 @@ def _act(network: Any, obs: Any, noise: Any, action: Any) -> None:
             action[i, j] = x[i, j] + noise[i, j]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _read(bodies: Any, env: int, row: Any) -> None:
     start = row.ctypes.data
     for i in range(bodies.size.size):
@@ -219,7 +252,7 @@ def _read(bodies: Any, env: int, row: Any) -> None:
         start += NUMBER * bodies.size[i]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _observe(rules: Any, row: Any, obs: Any) -> None:
     for j in range(obs.size):
         value, limit = np.float32(row[rules.observed[j]]), np.float32(rules.limit[j])
@@ -230,7 +263,7 @@ def _observe(rules: Any, row: Any, obs: Any) -> None:
         obs[j] = value  # what is no number stays so
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _place(rules: Any, row: Any, place: Any) -> None:
     """Added up in NumPy's order: the result is the same to the last bit."""
     for j in range(place.size):
@@ -244,7 +277,7 @@ def _place(rules: Any, row: Any, place: Any) -> None:
         place[j] = moment / mass
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _look(rules: Any, bodies: Any, now: Any, env: int) -> None:
     row = now.row[env]
     _read(bodies, env, row)
@@ -252,7 +285,7 @@ def _look(rules: Any, bodies: Any, now: Any, env: int) -> None:
     _place(rules, row, now.place[env])
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _healthy(rules: Any, row: Any) -> bool:
     for j in range(rules.healthy.shape[1]):  # noqa: SIM110
         if not (rules.healthy[0, j] < row[j] and row[j] < rules.healthy[1, j]):
@@ -260,7 +293,7 @@ def _healthy(rules: Any, row: Any) -> bool:
     return True
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _advance(
     rules: Any,
     bodies: Any,
@@ -272,11 +305,12 @@ def _advance(
     first: int,
     end: int,
     time: int,
+    until: int,
 ) -> int:
-    """Takes environments `first` to `end` from step `time` to the last, or to one before which a start is missing."""
+    """Takes environments `first` to `end` from step `time` to `until`, or to one before which a start is missing."""
     control = np.empty(noise.shape[2])
     half, one = np.float32(0.5), np.float32(1.0)
-    for t in range(time, noise.shape[0]):
+    for t in range(time, until):
         for env in range(first, end):
             if now.episode[env] + 1 - starts.first[env] >= starts.pose.shape[1]:
                 return t
@@ -290,7 +324,7 @@ def _advance(
                     chosen = rules.action_low[j] + rules.action_span[j] * ((chosen + one) * half)
                 control[j] = chosen
             record.left[t, env] = now.place[env]
-            _set_state(bodies.model, data, control.ctypes.data, CONTROL)
+            _set_state(bodies.model, data, control.ctypes.data, rules.control)
             for _ in range(rules.frame_skip):
                 _step(bodies.model, data)
             if rules.contacts:
@@ -308,7 +342,7 @@ def _advance(
                 now.episode[env] += 1
                 pose = starts.pose[env, now.episode[env] - starts.first[env]]
                 _reset(bodies.model, data)
-                _set_state(bodies.model, data, pose.ctypes.data, POSE)
+                _set_state(bodies.model, data, pose.ctypes.data, rules.pose)
                 _forward(bodies.model, data)
                 _look(rules, bodies, now, env)
-    return noise.shape[0]
+    return until

@@ -125,7 +125,7 @@ class SteppedWorld:
         return self._leave(obs, int(state.updates) + 1, state.term_params), batch
 
     def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation:
-        """The first episode of each evaluation environment."""
+        """The first episode of each evaluation environment. The true reward may be asked of steps after it, too."""
         if self._evaluation_env is None:
             self._evaluation_env = self._make(self.episodes)
         env, acting = self._evaluation_env, in_numpy(policy)

@@ -1,6 +1,7 @@
 """Stochastic policies. Each takes its random numbers as an argument, drawn by the caller."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
+from bipars.errors import UsageError
 from bipars.lower.normalise import LIMIT, Scale
 from bipars.networks import MLP, Linear, make_mlp, module, namespace, one_hot
 from bipars.shaping.weights import WeightFunction
@@ -128,22 +130,41 @@ class Network(NamedTuple):
     spread: np.ndarray
     """(action,): the standard deviation of actions."""
 
+    def check(self, observations: int, actions: int) -> None:
+        """That it maps so many numbers to so many: compiled code looks at no shape."""
+        sizes = (observations, *(bias.size for bias in self.biases))
+        expected = [(observations,)] * 2 + [*pairwise(sizes)] + [(size,) for size in sizes[1:]] + [(actions,)] * 2
+        found = [self.mean, self.std, *self.weights, *self.biases, self.biases[-1], self.spread]
+        if [part.shape for part in found] != expected:
+            raise UsageError(
+                f"the network's arrays have shapes {[part.shape for part in found]}; expected {expected}, for "
+                f"{observations} observations and {actions} actions"
+            )
+
 
 def as_network(policy: Policy) -> Network | None:
     """Of a policy in NumPy. None where it is of another kind."""
-    normalised = isinstance(policy, NormalisedPolicy)
-    inner = policy.policy if isinstance(policy, NormalisedPolicy) else policy
-    if not isinstance(inner, GaussianPolicy):
-        return None
-    layers = inner.net.layers
-    mean, std = np.zeros(len(layers[0].weight), np.float32), np.ones(len(layers[0].weight), np.float32)
+    inner, scale, limit = policy, None, np.inf
     if isinstance(policy, NormalisedPolicy):
-        mean, std = (np.asarray(x) for x in policy.scale)
-    weights = tuple(np.ascontiguousarray(layer.weight) for layer in layers)
-    biases = tuple(np.asarray(layer.bias) for layer in layers)
-    limit = np.float32(LIMIT if normalised else np.inf)
-    relu = inner.net.activation == "relu"
-    return Network(mean, std, limit, weights, biases, relu, np.exp(np.asarray(inner.log_std)))
+        inner, scale, limit = policy.policy, policy.scale, LIMIT
+    if type(inner) is not GaussianPolicy or inner.net.activation not in ("relu", "tanh"):
+        return None
+
+    def plain(x: Any) -> np.ndarray:
+        return np.array(x, np.float32, order="C")
+
+    layers = inner.net.layers
+    inputs = len(layers[0].weight)
+    mean, std = (np.zeros(inputs), np.ones(inputs)) if scale is None else scale
+    return Network(
+        plain(mean),
+        plain(std),
+        np.float32(limit),
+        tuple(plain(layer.weight) for layer in layers),
+        tuple(plain(layer.bias) for layer in layers),
+        inner.net.activation == "relu",
+        plain(np.exp(inner.log_std)),
+    )
 
 
 def log_prob_of_sample(
@@ -177,7 +198,7 @@ class Scores(NamedTuple):
         own = replace(others, net=replace(net, layers=tuple(layers)))
         scores = jax.grad(lambda policy: jnp.sum(policy.log_prob(obs, action)))(own)
         came_back = [layer.bias for layer in scores.net.layers]
-        return cls(net.columns(obs), came_back, _without_network(scores), net.activation)
+        return cls(net.inputs(obs), came_back, _without_network(scores), net.activation)
 
     def sums(self, factors: Float[Array, "k sample"]) -> Theta:
         """sum_i c_i grad log pi(a_i | s_i) for each row c of `factors`, as a policy whose leaves have a leading axis k.

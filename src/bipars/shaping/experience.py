@@ -53,7 +53,7 @@ class Experience:
     def take(self, steps: Steps) -> np.ndarray:
         """All steps at once, where the environment has taken them so; returns what to act on next."""
         self.time = len(steps.obs)
-        for obs in (steps.obs[:1], steps.next_obs):
+        for obs in (steps.obs, steps.next_obs, steps.last[None]):
             if not np.isfinite(obs).all():
                 time = int(np.argwhere(~np.isfinite(obs))[0][0])
                 self._check_finite(obs[time], time)
