@@ -23,7 +23,7 @@ Kind = Literal["run", "agent"]
 State = Literal["done", "running", "failed", "stopped", "waiting"]
 """`running`: a live process owns it. `waiting`: nothing has come of it yet."""
 
-RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "safetensors")
+RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "numba", "safetensors")
 
 
 @functools.cache
