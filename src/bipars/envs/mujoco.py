@@ -2,6 +2,7 @@
 
 Observations, rewards, ends and infos equal Gymnasium's to the last bit. That takes `mujoco.batch` (MuJoCo 4):
 `mujoco.rollout` does not hand back the solver's warm start, which Gymnasium carries from one step to the next.
+Many steps at a time, the policy's acting included, are the business of `mujoco_run`.
 """
 
 from collections.abc import Mapping
