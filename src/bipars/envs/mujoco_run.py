@@ -48,8 +48,8 @@ _set_state = _in_c("mj_setState", address, address, address, types.int32)
 _copy = _in_c("memcpy", address, address, types.uint64)
 
 
-def compiled(**options: Any) -> Callable[[Any], Any]:
-    """Without the lock, and kept for the next process where there is a place to keep it."""
+def without_lock(**options: Any) -> Callable[[Any], Any]:
+    """Compiled, and kept for the next process where there is a place to keep it."""
 
     def compile_later(function: Any) -> Any:
         try:
@@ -203,7 +203,7 @@ class Runner:
         return record, self._row
 
 
-@compiled(fastmath={"contract"})
+@without_lock(fastmath={"contract"})
 def _layer(x: Any, weight: Any, bias: Any, out: Any) -> None:
     """Four inputs of two rows at a time: what is loaded serves more often. The order of the sums is the usual one."""
     rows, inputs = x.shape
@@ -232,7 +232,7 @@ def _layer(x: Any, weight: Any, bias: Any, out: Any) -> None:
                 out[i, j] += a * weight[k, j]
 
 
-@compiled()
+@without_lock()
 def _act(network: Any, obs: Any, noise: Any, action: Any) -> None:
     """`noise` is the action's distance from its mean."""
     x = np.empty_like(obs)
@@ -254,7 +254,7 @@ def _act(network: Any, obs: Any, noise: Any, action: Any) -> None:
             action[i, j] = x[i, j] + noise[i, j]
 
 
-@compiled()
+@without_lock()
 def _read(bodies: Any, env: int, row: Any) -> None:
     start = row.ctypes.data
     for i in range(bodies.size.size):
@@ -262,7 +262,7 @@ def _read(bodies: Any, env: int, row: Any) -> None:
         start += NUMBER * bodies.size[i]
 
 
-@compiled()
+@without_lock()
 def _observe(rules: Any, row: Any, obs: Any) -> None:
     for j in range(obs.size):
         value, limit = np.float32(row[rules.observed[j]]), np.float32(rules.limit[j])
@@ -273,7 +273,7 @@ def _observe(rules: Any, row: Any, obs: Any) -> None:
         obs[j] = value  # what is no number stays so
 
 
-@compiled()
+@without_lock()
 def _place(rules: Any, row: Any, place: Any) -> None:
     """Added up in NumPy's order: the result is the same to the last bit."""
     for j in range(place.size):
@@ -287,7 +287,7 @@ def _place(rules: Any, row: Any, place: Any) -> None:
         place[j] = moment / mass
 
 
-@compiled()
+@without_lock()
 def _look(rules: Any, bodies: Any, now: Any, env: int) -> None:
     row = now.row[env]
     _read(bodies, env, row)
@@ -295,7 +295,7 @@ def _look(rules: Any, bodies: Any, now: Any, env: int) -> None:
     _place(rules, row, now.place[env])
 
 
-@compiled()
+@without_lock()
 def _healthy(rules: Any, row: Any) -> bool:
     for j in range(rules.healthy.shape[1]):  # noqa: SIM110
         if not (rules.healthy[0, j] < row[j] and row[j] < rules.healthy[1, j]):
@@ -303,7 +303,7 @@ def _healthy(rules: Any, row: Any) -> bool:
     return True
 
 
-@compiled()
+@without_lock()
 def _advance(
     rules: Any,
     bodies: Any,
