@@ -7,18 +7,18 @@ import pytest
 
 from bipars.config import WeightConfig
 from bipars.envs import CartPole
-from bipars.lower.policies import HyperPolicy, Scores
+from bipars.lower.policies import HyperPolicy, scores
 from bipars.lower.ppo import adam, probability_ratio, surrogate, surrogate_gradients, unclipped
 from bipars.networks import ravel
 from bipars.shaping.weights import make_weights
 from bipars.train import ascend
 from bipars.upper.base import LowerStep
-from bipars.upper.credit import through_normaliser
+from bipars.upper.credit import credited, gains_through_normaliser, through_normaliser
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, first_and_outer_product
 from bipars.upper.mgl import MetaGradient
 from bipars.upper.unrolled import Unrolled
-from problems import CLIP, assert_same, make_problem
+from problems import CLIP, GAMMA, assert_same, make_problem
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -62,7 +62,9 @@ def test_scores_along_a_direction_are_its_products_with_each_gradient(continuous
     policy, samples = problem.policy, problem.samples()
     v = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), policy)
     _, expected = jax.jvp(lambda policy: policy.log_prob(samples.obs, samples.action), (policy,), (v,))
-    assert_same(Scores.of(policy, samples.obs, samples.action).along(v), expected)
+    found = scores(policy, samples.obs, samples.action)
+    assert_same(found.along(v), expected)
+    assert_same(found.value, policy.log_prob(samples.obs, samples.action), 1e-12)
 
 
 def minibatches(count, size, total=36):
@@ -307,12 +309,28 @@ def test_bounded_weights_keep_their_gradient_at_the_bound():
 def test_credit_through_the_normaliser_is_the_derivative_of_the_normalised_advantage(continuous):
     """Nothing is held: mean and standard deviation move with phi, too."""
     problem = make_problem(continuous, 2, "state")
-    shape = problem.done.shape
-    advantage = problem.modified_advantage(problem.weights).reshape(shape)
-    credit = problem.samples().credit.reshape(*shape, -1)
+    advantage, credit = problem.modified_advantage(problem.weights), problem.samples().credit
     slopes = jax.jacrev(lambda w: problem.modified_advantage(w, stop=lambda x: x))(problem.weights)
     expected = jnp.concatenate([leaf.reshape(advantage.size, -1) for leaf in jax.tree.leaves(slopes)], axis=-1)
-    assert_same(through_normaliser(credit, advantage).reshape(advantage.size, -1), expected, 1e-6)
+    found = through_normaliser(credit, advantage)
+    assert_same(found, expected, 1e-6)
+    gains = jax.random.normal(jax.random.key(0), (3, advantage.size))
+    assert_same(gains_through_normaliser(gains, advantage) @ credit, gains @ found)
+
+
+@pytest.mark.parametrize(
+    ("continuous", "num_terms", "form", "simplex"),
+    [*((*case, False) for case in CASES), (False, 3, "per-action", True), (True, 2, "scalar", True)],
+)
+def test_what_is_gained_is_credited_without_the_derivatives_of_all_advantages(continuous, num_terms, form, simplex):
+    problem = make_problem(continuous, num_terms, form, simplex=simplex)
+    time, envs = problem.done.shape
+    gains = jax.random.normal(jax.random.key(0), (5, time, envs))
+    flat = [x.reshape(time * envs, *x.shape[2:]) for x in (problem.obs, problem.action)]
+    found = credited(problem.weights, *flat, problem.terms, problem.done, GAMMA, problem.scale(), gains)
+    credit = problem.samples().credit
+    for i in range(5):
+        assert_same(jax.tree.map(lambda x, i=i: x[i], found), gains[i].reshape(-1) @ credit)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 0.4])

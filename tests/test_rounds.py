@@ -1,5 +1,6 @@
 """The loops themselves: what they hand to their estimators, and whole rounds written out by brute force."""
 
+import itertools
 from dataclasses import replace
 
 import jax
@@ -36,6 +37,7 @@ def aligned(v, move, kappa):
         ("mgl", 0.0, None, False, 1.0),
         ("mgl", 1.0, 0.3, True, 1.0),
         ("mgl", 1.0, 0.0, False, 1.0),
+        ("mgl", 1.0, 0.7, False, 1.0),
         ("unrolled", 1.0, None, True, 1.0),
         ("unrolled", 1.0, 1.0, True, 1.0),
         ("unrolled", 1.0, 0.3, True, 1.0),
@@ -47,7 +49,7 @@ def aligned(v, move, kappa):
 def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, follow, memory, monkeypatch):
     """To phi a step is the one of full trust, which climbs both advantages alike."""
     share, believed = (1.0, 1.0) if trust is None else (trust / 2, 0.5)
-    monkeypatch.setattr(BiLevel, "judge", lambda self, state, batch, samples: (state.evidence, state.evidence, {}))
+    monkeypatch.setattr(BiLevel, "judge", lambda self, evidence, batch, pulls: (evidence, evidence, {}))
     config = complete(
         Config(
             env="cartpole", method=method, terms=("harmful", "beneficial"),
@@ -69,7 +71,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, f
     batch = batch._replace(action=batch.action.astype(jnp.int32))  # as it is in float32
     after, _, _ = loop.improve(before._replace(env=None), batch, key)
 
-    draws = jax.random.randint(key, (STEPS, 2, BATCH), 0, 312)
+    draws = jax.random.randint(key, (STEPS + 1, BATCH), 0, 312)
     phi, as_weights = ravel_pytree(before.weights)
     theta, as_policy = ravel_pytree(before.learner.policy)
     first_phi, first_theta = phi, theta
@@ -112,7 +114,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, f
     upper = optax.adam(0.05, eps=1e-16)
     upper_state = upper.init(phi)
     past, h, move, none = [], jnp.zeros((theta.size, phi.size)), jnp.zeros_like(theta), jnp.zeros_like(phi)
-    for time, (lower_draw, upper_draw) in enumerate(draws, 1):
+    for time, (lower_draw, upper_draw) in enumerate(itertools.pairwise(draws), 1):
         start, first_m, gradient = theta, m, uphill(theta, phi, lower_draw)
         climbed = shortened(taken(theta, phi, lower_draw))
         m, v = 0.9 * m + 0.1 * climbed, 0.999 * v + 0.001 * climbed**2
@@ -222,7 +224,7 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
 def with_credit(loop, state, batch):
     """The samples of a batch, as the policy learns from them."""
     _, lesson, _ = loop.prepare(state._replace(env=None), batch, jax.random.key(0))
-    return lesson.samples._replace(credit=loop.credit(state.weights, batch, lesson))
+    return lesson.samples._replace(credit=loop.credit(state.weights, lesson))
 
 
 @pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
@@ -375,14 +377,54 @@ def test_advantages_follow_unless_weights_are_bounded_or_somebody_says_so():
     assert complete(complete(bounded)) == complete(bounded)
 
 
+@pytest.mark.parametrize("form", ["state-action", "scalar"])
+@pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
+def test_phi_may_step_after_theta_where_advantages_do_not_follow(horizon, form):
+    """Two rounds: the same steps as with derivatives of all advantages, one after each of theta's."""
+    config = complete(
+        Config(
+            env="cartpole-continuous",
+            terms=("harmful", "beneficial"),
+            ppo=PPOConfig(update_period=3 * 104, num_envs=3, gradient_steps=5, batch_size=32),
+            weights=WeightConfig(form=form, hidden=(3, 2), low=-1.0, high=1.0, learning_rate=0.02),
+            upper=UpperConfig(
+                noise_penalty=1.0, earned_trust=True, horizon=horizon, through_normaliser=horizon == "gamma-lambda"
+            ),
+        )
+    )
+    deferred = build(config).algorithm
+    at_once = replace(deferred, estimator=replace(deferred.estimator, needs_credit=True))
+    assert deferred.deferring is not None
+    assert at_once.deferring is None
+    ends = []
+    for loop in (deferred, at_once):
+        state, iterate = loop.init(jnp.uint32(0)), jax.jit(loop.iterate)
+        for _ in range(2):
+            state, signals = iterate(state, jnp.uint32(0))
+        ends.append((state, signals.log))
+    assert jnp.linalg.norm(ravel(ends[0][0].weights) - ravel(deferred.init(jnp.uint32(0)).weights)) > 0.05
+    assert_same(ravel(ends[0][0].weights), ravel(ends[1][0].weights), 1e-6)
+    assert_same(ends[0][0].learner.policy, ends[1][0].learner.policy, 1e-6)
+    assert ends[0][1].keys() == ends[1][1].keys()
+    for name, value in ends[0][1].items():
+        assert float(value) == pytest.approx(float(ends[1][1][name]), rel=1e-5), name
+
+
+def test_phi_steps_with_theta_where_minibatches_are_small_beside_their_batch_or_many():
+    bounded = Config(terms=("harmful",), weights=WeightConfig(low=-1.0, high=1.0))
+    for ppo, defers in (({}, True), ({"batch_size": 512}, False), ({"gradient_steps": 101}, False)):
+        assert build(complete(replace(bounded, ppo=PPOConfig(**ppo)))).algorithm.estimator.defers == defers
+
+
+@pytest.mark.parametrize("follow", [True, False])
 @pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
-def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(env):
+def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(env, follow):
     """One update with one gradient step, everything normalised: the loop's own gradient of phi, found again by hand."""
     settings = PPOConfig(
         update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, gradient_steps=1, batch_size=32,
         normalise_observations=True, normalise_returns=True,
     )  # fmt: skip
-    upper = UpperConfig(horizon="gamma-lambda", through_normaliser=True, noise_penalty=0.5)
+    upper = UpperConfig(horizon="gamma-lambda", through_normaliser=True, noise_penalty=0.5, follow_weights=follow)
     config = complete(
         Config(env=env, terms=("harmful", "beneficial"), ppo=settings, weights=WeightConfig(hidden=(3, 2)), upper=upper)
     )
@@ -393,7 +435,7 @@ def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(e
     after, _, _ = loop.improve(before, batch, key)
     (found,) = [part.mu for part in jax.tree.leaves(after.weights_optimiser, is_leaf=_is_adam) if _is_adam(part)]
 
-    lower_draw, upper_draw = jax.random.randint(key, (1, 2, 32), 0, 312)[0]
+    lower_draw, upper_draw = jax.random.randint(key, (2, 32), 0, 312)
     moments = before.scales.observations
     seen = lambda x: jnp.clip((x - moments.mean) / jnp.sqrt(moments.var + 1e-8), -10, 10)  # noqa: E731
     obs, next_obs = seen(batch.obs), seen(batch.next_obs)

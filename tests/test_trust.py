@@ -12,7 +12,7 @@ from bipars.lower.policies import GaussianPolicy
 from bipars.lower.ppo import Samples, probability_ratio
 from bipars.networks import MLP, Linear, ravel
 from bipars.program import build, complete
-from bipars.upper.trust import MOST, agreement, as_trusted, judge, pulls, trust
+from bipars.upper.trust import MOST, agreement, as_trusted, judge, pieces_of, pulls, trust
 from problems import assert_same, make_problem
 
 PARTS, SIZE = 20, 50
@@ -54,7 +54,8 @@ def test_nothing_agrees_with_nothing():
 def test_a_batch_of_any_shape_has_few_parts(time, envs, parts):
     ones = jnp.ones(time * envs)
     samples = Samples(jnp.ones((time * envs, 5)), ones[:, None], ones, ones, ones, weighted=ones)
-    assert [len(x) for x in pulls(LINEAR, samples, envs)] == [parts, parts]
+    assert envs * pieces_of(time, envs) == parts
+    assert [len(x) for x in pulls(LINEAR, samples, envs, jnp.arange(parts))] == [parts, parts]
 
 
 @pytest.mark.usefixtures("float64")
@@ -63,8 +64,10 @@ def test_pulls_are_gradients_of_both_returns_part_by_part(continuous):
     problem = make_problem(continuous, 2, "state-action")
     samples, (time, envs) = problem.samples(), problem.reward.shape
     samples = samples._replace(weighted=jnp.sin(jnp.arange(samples.log_prob.size, dtype=jnp.float64)) + 3)
-    v, w = pulls(problem.policy, samples, envs)
-    pieces = len(v) // envs
+    pieces = pieces_of(time, envs)
+    v, w = pulls(problem.policy, samples, envs, jnp.arange(envs * pieces))
+    some = jnp.array([2, 1, 7])
+    assert_same(pulls(problem.policy, samples, envs, some), (v[some], w[some]))
     length = time // pieces
     assert len(v) >= 16
     assert time - pieces * length < pieces
@@ -92,7 +95,7 @@ def batch(true, terms, seed=0, scatter=1.0):
     return Samples(obs, ones[:, None], ones, ones, next(signals), weighted=next(signals))
 
 
-one_more = jax.jit(lambda evidence, samples: judge(evidence, LINEAR, samples, 20)[0])
+one_more = jax.jit(lambda evidence, samples: judge(evidence, *pulls(LINEAR, samples, 20, jnp.arange(20)))[0])
 
 
 def after(evidence, *batches):

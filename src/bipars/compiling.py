@@ -1,4 +1,4 @@
-"""Compiled methods that live as long as their object, and two of them at once."""
+"""Compiled methods that live as long as their object, and two of them at once, or one in two halves."""
 
 import functools
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import jax
+import numpy as np
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -30,3 +31,11 @@ def at_once(really: bool, first: Callable[[], First], second: Callable[[], Secon
     with ThreadPoolExecutor(1) as other:
         future = other.submit(lambda: jax.block_until_ready(second()))
         return first(), future.result()
+
+
+def in_halves(really: bool, work: Callable[[np.ndarray], First], count: int) -> tuple[First, ...]:
+    """What `work` makes of the numbers below `count`: of all of them or, with `really`, of both halves at once."""
+    if not really or count < 2:
+        return (work(np.arange(count)),)
+    first, second = np.array_split(np.arange(count), 2)
+    return at_once(True, lambda: work(first), lambda: work(second))

@@ -85,6 +85,18 @@ class Method:
         return (terms[0].as_cost(),)
 
 
+FEW_STEPS, FEW_MINIBATCHES = 100, 32
+"""Steps of a round, and minibatches in its batch, up to which phi can step after theta: it then takes products of
+matrices over the whole batch, with one row per step, where it would else fetch rows of m numbers for a minibatch."""
+
+
+def meta_gradient(config: Config) -> MetaGradient:
+    ppo, upper = config.ppo, config.upper
+    few = ppo.gradient_steps <= FEW_STEPS and ppo.update_period <= FEW_MINIBATCHES * ppo.batch_size
+    with_theta = upper.sampling == "interleaved" and (upper.follow_weights or not few)
+    return MetaGradient(ppo.clip, upper.noise_penalty, needs_credit=with_theta)
+
+
 DETERMINISTIC_LEARNING_RATE = 1e-4
 """Step size of phi over DDPG, which takes many more steps than PPO: at 5e-4 the weights outrun the policy."""
 
@@ -102,7 +114,7 @@ METHODS: dict[str, Method] = {
         "meta-gradient learning: through the last policy step",
         "per-action",
         "state-action",
-        estimator=lambda config: MetaGradient(config.ppo.clip, config.upper.noise_penalty),
+        estimator=meta_gradient,
     ),
     "imgl": Method(
         "incremental meta-gradient learning: through all policy steps",
@@ -132,12 +144,12 @@ METHODS: dict[str, Method] = {
     ),
     "single": Method(
         "one weight per term, the same in every state, learned by meta-gradient",
-        estimator=lambda config: MetaGradient(config.ppo.clip, config.upper.noise_penalty),
+        estimator=meta_gradient,
         learning_rate=1e-2,
     ),
     "simplex": Method(
         "as single, but the weights of the terms are positive and sum to one",
-        estimator=lambda config: MetaGradient(config.ppo.clip, config.upper.noise_penalty),
+        estimator=meta_gradient,
         learning_rate=1e-2,
         simplex=True,
     ),

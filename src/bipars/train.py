@@ -1,5 +1,6 @@
 """Algorithm 1 of the paper: bi-level optimisation of parameterised reward shaping. Line numbers are the paper's."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,10 +9,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bipars.compiling import at_once, compiled
+from bipars.compiling import at_once, compiled, in_halves
 from bipars.config import Config
 from bipars.envs.world import Batch, Evaluation, World
-from bipars.lower.advantages import discounted_suffix_sums, gae, normaliser
+from bipars.lesson import Lesson, Scales, credit_of, gradients_of, learn_from
 from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
 from bipars.lower.ppo import (
@@ -21,27 +22,18 @@ from bipars.lower.ppo import (
     critic_loss,
     init_learner,
     no_samples,
+    scored,
     surrogate,
     surrogate_gradients,
-    values,
 )
 from bipars.methods import Method
 from bipars.networks import count_parameters, ravel
 from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
-from bipars.signals import Signals, episode_sums, modified_reward, sample_visited, signal_to_noise
-from bipars.upper.base import Estimator, LowerStep, Theta, h_of_round
-from bipars.upper.credit import advantage_credit, through_normaliser
+from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
+from bipars.upper.base import Deferring, Estimator, LowerStep, Theta, h_of_round
 from bipars.upper.rcpo import Multiplier
-from bipars.upper.trust import MOST, as_trusted, judge, trust
-
-
-class Scales(NamedTuple):
-    """Running statistics by which observations and rewards are normalised; none where they are not."""
-
-    observations: Moments | None
-    returns: tuple[ReturnScale, ...]
-    """Of the modified reward and, where the upper level learns, of the true one."""
+from bipars.upper.trust import MOST, SHARE, as_trusted, judge, pieces_of, pulls, trust
 
 
 class TrainState(NamedTuple):
@@ -67,19 +59,6 @@ class TrainState(NamedTuple):
     """That the weighted terms are worth the policy's trust, where they must earn it."""
     evaluation: Evaluation | None
     """The newest one, where not every round is evaluated."""
-
-
-class Lesson(NamedTuple):
-    """What one round's gradient steps are taken on."""
-
-    samples: Samples
-    draws: Int[Array, "step 2 batch"]
-    """Which of them every step takes: one minibatch for theta and the critics, another for phi."""
-    terms: Float[Array, "time env term"]
-    scale: Float[Array, ""]
-    """The unit of the modified advantages."""
-    trusted: Float[Array, ""] | None = None
-    """How far the policy believes the terms, where they must earn it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +101,12 @@ class BiLevel:
             moment = Moment(self.world, self.acting(state), state.scales.observations, state.round)
             potential, advice = self.potential.shape(state.potential, batch, moment, jax.random.fold_in(run_key, 1))
             state, batch = state._replace(potential=potential), batch._replace(advice=advice)
-        learned, samples, signals = self.improve(state._replace(env=None, batch=None), batch, draw_key)  # 7-14, 18-22
+        learned, lesson, signals = self.improve(state._replace(env=None, batch=None), batch, draw_key)  # 7-14, 18-22
 
         following = None
         if self.samples_by_round:
             env, following = self.world.run(self.acting(learned), env, run_key)  # lines 15-16
-            learned, norm = self.improve_weights(learned, following, LowerStep(state.learner.policy, samples))
+            learned, norm = self.weigh_round(learned, following, state.learner.policy, lesson)
             signals.log["weight_gradient_norm"] = norm
         learned, evaluation = self.evaluate_when_due(learned, evaluation_key)
         return learned._replace(env=env, batch=following), signals._replace(evaluation=evaluation)
@@ -180,6 +159,11 @@ class BiLevel:
         return self.estimator is not None and self.config.upper.sampling == "round"
 
     @property
+    def deferring(self) -> Deferring | None:
+        """The estimator, where phi steps when theta has taken all steps of a round."""
+        return self.estimator if isinstance(self.estimator, Deferring) and self.estimator.defers else None
+
+    @property
     def earns_trust(self) -> bool:
         return self.estimator is not None and self.method.can_distrust and self.config.upper.earned_trust
 
@@ -191,12 +175,6 @@ class BiLevel:
         # IMGL's gradients carry alpha, 1e-4: Adam's usual 1e-8 would not be small beside them.
         return adam(rate, config.max_grad_norm, eps=1e-16)
 
-    @property
-    def upper_discount(self) -> float:
-        """How much of later weighted terms an action is credited with, from step to step."""
-        config = self.config.ppo
-        return config.gamma * (config.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
-
     def acting(self, state: TrainState) -> Policy:
         """The policy as the environment meets it."""
         policy = self.hyper(state.learner.policy, state.weights)
@@ -207,27 +185,29 @@ class BiLevel:
         """The policy as it learns: explicit mapping shows it the weights."""
         return HyperPolicy(policy, weights) if self.method.hyper_policy else policy
 
-    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Samples, Signals]:
+    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Lesson, Signals]:
         """All gradient steps of one round on its batch: those of theta and phi and, by themselves, the critics'."""
+        two = self.config.threads > 1
         seen, lesson, signals = self.prepare(state, batch, key)
         if self.estimator is not None and self.estimator.needs_credit:
-            credit, (evidence, trusted, judged) = at_once(
-                self.config.threads > 1,
-                lambda: self.credit(state.weights, batch, lesson),
-                lambda: self.judge(state, batch, lesson),
-            )
-            samples = lesson.samples._replace(credit=credit, weighted=None)
-            lesson = lesson._replace(samples=samples, trusted=trusted)
-            seen["evidence"], signals = evidence, signals._replace(log=signals.log | judged)
-        (learned, log), (critics, critic_log) = at_once(
-            self.config.threads > 1,
+            lesson = lesson.with_credit(self.credit(state.weights, lesson))
+        if self.earns_trust:
+            pulls = in_halves(two, lambda parts: self.pulls(state.learner.policy, lesson, parts), self.parts)
+            seen["evidence"], trusted, judged = self.judge(state.evidence, batch, pulls)
+            lesson, signals = lesson.judged(trusted), signals._replace(log=signals.log | judged)
+        (learned, gains, log), (critics, critic_log) = at_once(
+            two,
             lambda: self.improve_policy(state, lesson),  # lines 7-14, 18-22
             lambda: self.improve_critics(state.learner, lesson),
         )
+        if gains is not None:
+            gradients = in_halves(two, lambda some: self.credited(state.weights, lesson, gains, some), len(gains))
+            weighed, upper_log = self.improve_weights(state, gradients)  # line 22
+            learned, log = learned | weighed, log | upper_log
         learned["learner"] = learned["learner"]._replace(**critics)
         state = state._replace(round=state.round + 1, **seen, **learned)
         log = dict(sorted((signals.log | log | critic_log).items()))
-        return state, lesson.samples, signals._replace(log=log)
+        return state, lesson, signals._replace(log=log)
 
     # Each part returns what it changed, by name: what a compiled part passes through, it copies.
 
@@ -235,66 +215,114 @@ class BiLevel:
     def prepare(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[dict[str, Any], Lesson, Signals]:
         """What there is to learn from a batch, and what there is to tell of it."""
         samples, z, scales, scale = self.learn_from(state, batch, batch.terms)
-        shape = (self.config.ppo.gradient_steps, 2, self.config.ppo.batch_size)
+        shape = (self.config.ppo.gradient_steps + 1, self.config.ppo.batch_size)
         draws = jax.random.randint(key, shape, 0, samples.log_prob.size)
         unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
         episodes, unfinished = episode_sums(unfinished, batch, z)
         shaping = batch.advice and batch.advice.shaping
         log = {} if batch.advice is None else dict(batch.advice.log)
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
-        return {"scales": scales, "unfinished": unfinished}, Lesson(samples, draws, batch.terms, scale), signals
+        lesson = Lesson(samples, draws, batch.terms, batch.done, scale)
+        return {"scales": scales, "unfinished": unfinished}, lesson, signals
+
+    def learn_from(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:
+        return learn_from(
+            self.config, state.learner, state.weights, state.scales, batch, terms, to_judge=self.earns_trust
+        )
 
     @compiled
-    def credit(self, weights: WeightFunction, batch: Batch, lesson: Lesson) -> Float[Array, "sample phi"]:
-        """How the modified advantage of every sample moves with phi."""
-        samples, shape = lesson.samples, batch.done.shape
-        obs, advantage = (x.reshape(*shape, *x.shape[1:]) for x in (samples.obs, samples.modified_advantage))
-        credit = advantage_credit(
-            weights, obs, batch.action, batch.terms, batch.done, self.upper_discount, lesson.scale
-        )
-        if self.config.upper.through_normaliser:
-            credit = through_normaliser(credit, advantage)
-        return credit.reshape(-1, credit.shape[-1])
+    def credit(self, weights: WeightFunction, lesson: Lesson) -> Float[Array, "sample phi"]:
+        return credit_of(self.config, weights, lesson)
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a batch is split where terms are judged by it."""
+        ppo = self.config.ppo
+        return ppo.num_envs * pieces_of(ppo.update_period // ppo.num_envs, ppo.num_envs)
+
+    @compiled
+    def pulls(self, policy: Theta, lesson: Lesson, parts: Int[Array, " part"]) -> tuple[Array, Array]:
+        return pulls(policy, lesson.samples, self.config.ppo.num_envs, parts)
 
     @compiled
     def judge(
-        self, state: TrainState, batch: Batch, lesson: Lesson
-    ) -> tuple[Float[Array, ""] | None, Float[Array, ""] | None, dict[str, Array]]:
+        self, evidence: Float[Array, ""], batch: Batch, pulls: Sequence[tuple[Array, Array]]
+    ) -> tuple[Float[Array, ""], Float[Array, ""], dict[str, Array]]:
         """What a new batch says of the weighted terms: the evidence so far, the trust it earns them, and the log."""
-        if state.evidence is None:
-            return None, None, {}
-        evidence, log = judge(state.evidence, state.learner.policy, lesson.samples, self.config.ppo.num_envs)
+        after, log = judge(evidence, *(jnp.concatenate(x) for x in zip(*pulls, strict=True)))
         # Where nothing was earned and nothing ended, the true advantages are the critic's errors and nothing else.
         silent = (jnp.ptp(batch.reward) == 0) & ~jnp.any(batch.terminated)
-        evidence = jnp.where(silent, state.evidence, evidence)
+        evidence = jnp.where(silent, evidence, after)
         return evidence, trust(evidence), log | {"trust": trust(evidence)}
 
     @compiled
-    def improve_policy(self, state: TrainState, lesson: Lesson) -> tuple[dict[str, Any], dict[str, Array]]:
-        """The steps of theta and, where phi learns with each of them, of phi."""
+    def improve_policy(
+        self, state: TrainState, lesson: Lesson
+    ) -> tuple[dict[str, Any], Float[Array, "step batch"] | None, dict[str, Array]]:
+        """The steps of theta and, where phi learns with each of them, of phi; else what phi will learn from."""
         samples = lesson.samples._replace(value_targets=())
+        both_learn = self.estimator is not None and not self.samples_by_round
 
-        def steps(carry: Any, index: Int[Array, "2 batch"]) -> tuple[Any, Any]:
-            learner, weights, optimiser, h = carry
-            minibatch, gradient = self.follow_weights(samples.at(index[0]), state.weights, weights), None
+        def shown(policy: Theta, index: Int[Array, " batch"]) -> Samples:
+            """A minibatch, with scores where both levels learn from it: they need the same."""
+            minibatch = samples._replace(credit=None).at(index)
+            if self.method.hyper_policy or not both_learn:
+                return minibatch
+            return minibatch._replace(scores=scored(policy, minibatch)[1])
+
+        def steps(carry: Any, index: tuple[Int[Array, " batch"], Int[Array, " batch"]]) -> tuple[Any, Any]:
+            learner, weights, optimiser, h, scores = carry
+            minibatch = self.follow_weights(samples.at(index[0])._replace(scores=scores), state.weights, weights)
             learner, step, log = self.lower_step(learner, weights, minibatch, lesson.trusted)  # lines 7-8
-            if self.estimator is not None and not self.samples_by_round:
+            gradient = gains = None
+            if self.estimator is not None and both_learn:
                 # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
-                fresh = samples._replace(credit=None).at(index[1])
-                gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
-                weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
-                log["weight_gradient_norm"] = optax.tree.norm(gradient)
-            return (learner, weights, optimiser, h), (log, gradient)
+                fresh = shown(learner.policy, index[1])
+                scores = fresh.scores
+                if self.deferring is not None:
+                    gains = self.deferring.gains(step, learner.policy, fresh)  # lines 9-10
+                else:
+                    gradient, h = self.estimator.update(h, step, learner.policy, weights, fresh)  # lines 9-14, 18-21
+                    weights, optimiser = self.upper_step(weights, optimiser, gradient)  # line 22
+            return (learner, weights, optimiser, h, scores), (log, gradient, gains)
 
         learner = state.learner._replace(critics=(), critic_optimisers=())
-        start = (learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h))
-        (learner, weights, optimiser, h), (log, gradients) = jax.lax.scan(steps, start, lesson.draws)
-        log = jax.tree.map(jnp.mean, log)
-        if gradients is not None:
-            log["weight_gradient_snr"] = signal_to_noise(gradients)
+        first = shown(learner.policy, lesson.draws[0]).scores
+        start = (learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h), first)
+        (learner, weights, optimiser, h, _), (log, gradients, gains) = jax.lax.scan(
+            steps, start, (lesson.draws[:-1], lesson.draws[1:])
+        )
+        log = jax.tree.map(jnp.mean, log) | gradient_log(gradients)
         if self.multiplier is not None:
             weights = self.multiplier.update(weights, lesson.terms, state.round)
-        return {"learner": learner, "weights": weights, "weights_optimiser": optimiser, "h": h}, log
+        return {"learner": learner, "weights": weights, "weights_optimiser": optimiser, "h": h}, gains, log
+
+    @compiled
+    def credited(
+        self, weights: WeightFunction, lesson: Lesson, gains: Float[Array, "step batch"], some: Int[Array, " some"]
+    ) -> WeightFunction:
+        """Gradients of phi by some of theta's steps, given what was gained there by the samples they were taken on."""
+        of_all = jnp.zeros((some.size, lesson.samples.log_prob.size))
+        of_all = of_all.at[jnp.arange(some.size)[:, None], lesson.draws[some]].add(gains[some])
+        return self.gradients(weights, lesson, of_all)  # lines 18-21
+
+    @compiled
+    def improve_weights(
+        self, state: TrainState, gradients: Sequence[WeightFunction]
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
+        """The steps of phi, one for each of theta's, after all of these."""
+        every = jax.tree.map(lambda *x: jnp.concatenate(x), *gradients)
+
+        def steps(carry: Any, gradient: WeightFunction) -> tuple[Any, None]:
+            weights, optimiser = carry
+            return self.upper_step(weights, optimiser, gradient), None
+
+        (weights, optimiser), _ = jax.lax.scan(steps, (state.weights, state.weights_optimiser), every)
+        return {"weights": weights, "weights_optimiser": optimiser}, gradient_log(every)
+
+    def gradients(self, weights: WeightFunction, lesson: Lesson, gains: Float[Array, "step sample"]) -> WeightFunction:
+        """Of the true return, one for each row of `gains`, as phi sees steps: as if the terms were trusted."""
+        return gradients_of(self.config, weights, lesson, SHARE * gains if self.earns_trust else gains)
 
     @compiled
     def improve_critics(self, learner: Learner, lesson: Lesson) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -316,72 +344,25 @@ class BiLevel:
             return (tuple(critics), tuple(optimisers)), log
 
         start = (learner.critics, learner.critic_optimisers)
-        (critics, optimisers), log = jax.lax.scan(steps, start, lesson.draws[:, 0])
+        (critics, optimisers), log = jax.lax.scan(steps, start, lesson.draws[:-1])
         return {"critics": critics, "critic_optimisers": optimisers}, jax.tree.map(jnp.mean, log)
 
     @compiled
-    def improve_weights(
-        self, state: TrainState, following: Batch, step: LowerStep
+    def weigh_round(
+        self, state: TrainState, following: Batch, before: Theta, lesson: Lesson
     ) -> tuple[TrainState, Float[Array, ""]]:
         """Sampling mode `round`: one step of phi on what the new policy has experienced."""
         assert self.estimator is not None
-        step = step._replace(samples=self.believed(step.samples))
+        step = LowerStep(before, self.believed(lesson.samples))
         fresh, *_ = self.learn_from(state, following, None)
-        gradient, h = self.estimator.update(state.h, step, state.learner.policy, state.weights, fresh)  # 9-14, 18-21
+        policy, h = state.learner.policy, state.h
+        if self.deferring is not None:
+            gains = self.deferring.gains(step, policy, fresh)  # lines 9-10
+            gradient = jax.tree.map(lambda x: x[0], self.gradients(state.weights, lesson, gains[None]))  # lines 18-21
+        else:
+            gradient, h = self.estimator.update(h, step, policy, state.weights, fresh)  # lines 9-14, 18-21
         weights, optimiser = self.upper_step(state.weights, state.weights_optimiser, gradient)  # line 22
         return state._replace(weights=weights, weights_optimiser=optimiser, h=h), optax.tree.norm(gradient)
-
-    def learn_from(
-        self, state: TrainState, batch: Batch, terms: Float[Array, "time env term"] | None
-    ) -> tuple[Samples, Float[Array, "time env term"], Scales, Float[Array, ""]]:
-        """Advantages of both rewards; z of every transition; newer scales; the unit of the modified advantages.
-
-        Without `terms`, only the true reward's side is filled in: that is all the upper level asks for.
-        """
-        config, learner, weights, scales = self.config.ppo, state.learner, state.weights, state.scales
-        obs, next_obs = batch.obs, batch.next_obs
-        if scales.observations is not None:
-            obs, next_obs = scales.observations.normalise(obs), scales.observations.normalise(next_obs)
-        returns = list(scales.returns)
-
-        def advantages(reward: Array, critic: int, correction: Array | None = None) -> tuple[Array, Array, Array]:
-            """Normalised advantages, what the critic should say, and one over the unit of the advantages."""
-            unit = jnp.ones(())
-            if returns:
-                running = returns[critic]._replace(running=jnp.where(batch.restarted, 0.0, returns[critic].running))
-                returns[critic] = running.update(reward, batch.done, config.gamma)
-                unit = returns[critic].std
-            value, next_value = values(learner.critics[critic], obs, next_obs, batch.done)
-            advantage, target = gae(
-                reward / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
-            )
-            if correction is not None:
-                advantage = advantage + correction / unit
-            mean, std = normaliser(advantage)
-            return (advantage - mean) / std, target, std * unit
-
-        modified_advantage, z = jnp.zeros_like(batch.reward), jnp.zeros((*batch.reward.shape, 0))
-        true_advantage = weighted = None
-        scale = jnp.ones(())
-        targets = []
-        if terms is not None:
-            z = weights(obs, batch.action)
-            reward = modified_reward(batch._replace(terms=terms), z)
-            modified_advantage, target, scale = advantages(reward, 0, batch.advice and batch.advice.correction)
-            targets.append(target)
-            if self.earns_trust:
-                weighted = discounted_suffix_sums(jnp.sum(z * terms, axis=-1), batch.done, self.upper_discount) / scale
-        if self.estimator is not None:
-            true_advantage, target, _ = advantages(batch.reward, 1)
-            targets.append(target)
-        samples = Samples(
-            obs, batch.action, batch.log_prob, modified_advantage, true_advantage, tuple(targets), weighted=weighted
-        )
-        moments = scales.observations
-        if moments is not None and terms is not None and self.config.weights_from is None:
-            moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), samples)
-        return flat, z, Scales(moments, tuple(returns)), scale
 
     def believed(self, samples: Samples) -> Samples:
         """The samples as phi sees a step on them: whatever trust there is, it asks what full trust would come to."""
@@ -406,8 +387,11 @@ class BiLevel:
         def modified_return(policy: Theta) -> Float[Array, ""]:
             return surrogate(self.hyper(policy, weights), samples, samples.modified_advantage, config.clip)
 
-        if trusted is None:
+        if trusted is None and samples.scores is None:
             uphill = gradient = jax.grad(modified_return)(learner.policy)
+        elif trusted is None:
+            (uphill,) = surrogate_gradients(learner.policy, samples, (samples.modified_advantage,), config.clip)
+            gradient = uphill
         else:
             advantages = as_trusted(samples, trusted).modified_advantage, believed.modified_advantage
             uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, config.clip, trusted == 1.0)
@@ -450,6 +434,14 @@ class BiLevel:
 def with_head_start(rate: float, times: float) -> optax.Schedule:
     """A step size of `1 + times` its usual size at first; what it has too much halves every 40 steps."""
     return lambda step: rate * (1 + times * 0.5 ** (step / 40))
+
+
+def gradient_log(gradients: WeightFunction | None) -> dict[str, Array]:
+    """What is logged of a round's gradients of phi, which stand on the first axis."""
+    if gradients is None:
+        return {}
+    norms = jax.vmap(optax.tree.norm)(gradients)
+    return {"weight_gradient_norm": jnp.mean(norms), "weight_gradient_snr": signal_to_noise(gradients)}
 
 
 def ascend(parameters: Any, state: optax.OptState, optimiser: optax.GradientTransformation, gradient: Any) -> Any:

@@ -13,6 +13,7 @@ from bipars.compiling import compiled
 from bipars.config import DDPGConfig
 from bipars.envs.base import BoxActions
 from bipars.envs.world import Batch
+from bipars.lesson import Scales
 from bipars.lower.ddpg import (
     Critics,
     DeterministicLearner,
@@ -32,7 +33,7 @@ from bipars.lower.policies import Policy
 from bipars.lower.replay import Replay, Transitions
 from bipars.shaping.weights import WeightFunction, make_weights, with_unit
 from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
-from bipars.train import BiLevel, Scales, TrainState, ascend
+from bipars.train import BiLevel, TrainState, ascend
 from bipars.upper.base import h_of_round
 from bipars.upper.deterministic import DeterministicStep, Judged
 

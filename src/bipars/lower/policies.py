@@ -1,6 +1,5 @@
 """Stochastic policies. Each takes its random numbers as an argument, drawn by the caller."""
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -13,8 +12,9 @@ from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError
 from bipars.lower.normalise import LIMIT, Scale
-from bipars.networks import MLP, Linear, make_mlp, module, namespace, one_hot
+from bipars.networks import MLP, make_mlp, module, namespace, one_hot
 from bipars.shaping.weights import WeightFunction
+from bipars.slopes import Slopes
 
 
 class Policy(Protocol):
@@ -177,52 +177,9 @@ def log_prob_of_sample(
     return inner.log_prob_of_noise(noise) if isinstance(inner, GaussianPolicy) else policy.log_prob(obs, action)
 
 
-class Scores(NamedTuple):
-    """grad log pi(a_i | s_i) of every sample i, without the n numbers that each of them has.
-
-    For the weight of a layer, it is the outer product of what the layer was given and what came back to it.
-    """
-
-    given: list[Float[Array, "inputs sample"]]
-    came_back: list[Float[Array, "outputs sample"]]
-    others: Any
-    """Of the parameters outside the network, with one row per sample, in a policy without network."""
-    activation: str
-
-    @classmethod
-    def of(cls, policy: Theta, obs: Float[Array, "sample obs"], action: Array) -> "Scores":
-        net, count = policy.net, len(obs)
-        # With a bias of its own for every sample, the gradient of a layer's bias is what comes back to it from each.
-        layers = [replace(x, bias=jnp.broadcast_to(x.bias[:, None], (x.bias.size, count))) for x in net.layers]
-        others = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), _without_network(policy))
-        own = replace(others, net=replace(net, layers=tuple(layers)))
-        scores = jax.grad(lambda policy: jnp.sum(policy.log_prob(obs, action)))(own)
-        came_back = [layer.bias for layer in scores.net.layers]
-        return cls(net.inputs(obs), came_back, _without_network(scores), net.activation)
-
-    def sums(self, factors: Float[Array, "k sample"]) -> Theta:
-        """sum_i c_i grad log pi(a_i | s_i) for each row c of `factors`, as a policy whose leaves have a leading axis k.
-
-        `jax.vjp` would go back through the network for each row. What comes back to a layer is the same but for c_i.
-        """
-
-        def of_layer(given: Float[Array, "inputs sample"], came_back: Float[Array, "outputs sample"]) -> Linear:
-            stacked = (factors[:, None] * came_back).reshape(-1, factors.shape[1])
-            weight = (given @ stacked.T).reshape(len(given), len(factors), -1)
-            return Linear(jnp.swapaxes(weight, 0, 1), factors @ came_back.T)
-
-        layers = tuple(map(of_layer, self.given, self.came_back))
-        return replace(jax.tree.map(lambda x: factors @ x, self.others), net=MLP(layers, self.activation))
-
-    def along(self, v: Theta) -> Float[Array, " sample"]:
-        """v . grad log pi(a_i | s_i). `jax.jvp` would also carry v from layer to layer."""
-        layers = zip(v.net.layers, self.given, self.came_back, strict=True)
-        parts = [jnp.sum(layer.columns(given) * came_back, axis=0) for layer, given, came_back in layers]
-        return jax.tree.reduce(jnp.add, (parts, jax.tree.map(jnp.dot, self.others, _without_network(v))))
-
-
-def _without_network(policy: Theta) -> Any:
-    return replace(policy, net=())  # type: ignore[arg-type]
+def scores(policy: Theta, obs: Float[Array, "sample obs"], action: Array) -> Slopes:
+    """log pi(a_i | s_i) of every sample i, and its gradient."""
+    return Slopes.of(policy, lambda policy: policy.log_prob(obs, action), obs)
 
 
 def make_policy(key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inputs: int = 0) -> Theta:

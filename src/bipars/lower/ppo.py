@@ -9,8 +9,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.config import PPOConfig
 from bipars.envs.base import BoxActions, HasSpaces
-from bipars.lower.policies import Policy, Scores, Theta
+from bipars.lower.policies import Policy, Theta, scores
 from bipars.networks import MLP, make_mlp
+from bipars.slopes import Slopes
 
 
 class Samples(NamedTuple):
@@ -28,6 +29,8 @@ class Samples(NamedTuple):
     """Derivative of the modified advantage with respect to phi."""
     weighted: Float[Array, " sample"] | None = None
     """Weighted terms to come, in units of the modified advantage: what they are judged by."""
+    scores: Slopes | None = None
+    """Under the policy that learns from them just now, where they are known already."""
 
     def at(self, index: Int[Array, " batch"]) -> "Samples":
         """Some of them: a minibatch."""
@@ -81,6 +84,12 @@ def probability_ratio(policy: Policy, samples: Samples) -> Float[Array, " sample
     return jnp.exp(policy.log_prob(samples.obs, samples.action) - samples.log_prob)
 
 
+def scored(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], Slopes]:
+    """The probability ratio of every sample, and its score."""
+    known = scores(policy, samples.obs, samples.action) if samples.scores is None else samples.scores
+    return jnp.exp(known.value - samples.log_prob), known
+
+
 def surrogate(policy: Policy, samples: Samples, advantage: Float[Array, " sample"], clip: float) -> Float[Array, ""]:
     """PPO's clipped objective; a sample beyond the clip contributes no gradient."""
     ratio = probability_ratio(policy, samples)
@@ -98,12 +107,12 @@ def surrogate_gradients(
 
     Where they are `equal`, for the price of one.
     """
-    ratio, scores = probability_ratio(policy, samples), Scores.of(policy, samples.obs, samples.action)
+    ratio, slopes = scored(policy, samples)
     pulls = jnp.stack([ratio * unclipped(ratio, advantage, clip) * advantage / ratio.size for advantage in advantages])
     gradients = jax.lax.cond(
         equal,
-        lambda: jax.tree.map(lambda x: jnp.broadcast_to(x, (len(pulls), *x.shape[1:])), scores.sums(pulls[:1])),
-        lambda: scores.sums(pulls),
+        lambda: jax.tree.map(lambda x: jnp.broadcast_to(x, (len(pulls), *x.shape[1:])), slopes.sums(pulls[:1])),
+        lambda: slopes.sums(pulls),
     )
     return [jax.tree.map(lambda x, i=i: x[i], gradients) for i in range(len(pulls))]
 

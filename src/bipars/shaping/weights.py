@@ -24,6 +24,17 @@ class WeightFunction(Protocol):
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]: ...
 
+    def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... inputs"]:
+        """What its network is given, where it has one."""
+        ...
+
+
+class OfStates:
+    """A weight function that is given the state alone."""
+
+    def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... obs"]:
+        return obs
+
 
 @module
 class Range:
@@ -84,7 +95,7 @@ def with_unit(weights: WeightFunction, unit: Float[Array, " term"]) -> WeightFun
 
 
 @module
-class ScalarWeights:
+class ScalarWeights(OfStates):
     """One number per term, the same everywhere."""
 
     value: Float[Array, " term"]
@@ -94,11 +105,11 @@ class ScalarWeights:
         return self.hint(obs)
 
     def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
-        return namespace(obs).broadcast_to(self.range(self.value), (*obs.shape[:-1], self.value.size))
+        return namespace(obs).broadcast_to(self.range(self.value), (*obs.shape[:-1], self.value.shape[-1]))
 
 
 @module
-class StateWeights:
+class StateWeights(OfStates):
     """z(s)."""
 
     net: MLP
@@ -120,13 +131,16 @@ class StateActionWeights:
     num_actions: int | None = static()
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
+        return self.range(self.net(self.inputs(obs, action)))
+
+    def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... obs_and_action"]:
         xp = namespace(obs)
         encoded = one_hot(action, self.num_actions, obs.dtype) if self.num_actions else xp.clip(action, -1.0, 1.0)
-        return self.range(self.net(xp.concatenate([obs, encoded], axis=-1)))
+        return xp.concatenate([obs, encoded], axis=-1)
 
 
 @module
-class PerActionWeights:
+class PerActionWeights(OfStates):
     """z(s, a) for discrete actions, one output per action and term."""
 
     net: MLP

@@ -4,7 +4,7 @@ An estimator knows nothing of the loop that calls it, and the loop nothing of th
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,8 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from bipars.lower.policies import Policy, Theta
-from bipars.lower.ppo import Samples, surrogate
+from bipars.lower.policies import Theta
+from bipars.lower.ppo import Samples, surrogate, surrogate_gradients
 from bipars.networks import ravel
 from bipars.shaping.weights import WeightFunction
 
@@ -65,6 +65,23 @@ class Estimator(Protocol):
         ...
 
 
+@runtime_checkable
+class Deferring(Protocol):
+    """An estimator by which phi can take its steps when theta has taken all of a round's."""
+
+    @property
+    def defers(self) -> bool:
+        """Whether it does: theta's steps must not depend on phi's. Then `gains` takes the place of `update`."""
+        ...
+
+    def gains(self, step: LowerStep, policy: Theta, samples: Samples) -> Float[Array, " sample"]:
+        """What the true return gains by the modified advantage of each of the step's samples.
+
+        Its product with their derivatives by phi is the gradient. There is no h.
+        """
+        ...
+
+
 class Memoryless:
     """An estimator that looks at the newest step alone: there is no h."""
 
@@ -79,10 +96,10 @@ def h_of_round(estimator: Estimator | None, h: Any) -> Any:
     return jax.tree.map(jnp.zeros_like, h) if estimator is not None and estimator.restarts else h
 
 
-def true_gradient(policy: Policy, samples: Samples, clip: float) -> Any:
+def true_gradient(policy: Theta, samples: Samples, clip: float) -> Theta:
     """v: the gradient of the true return at theta', by the policy gradient theorem."""
     assert samples.true_advantage is not None
-    return jax.grad(surrogate)(policy, samples, samples.true_advantage, clip)
+    return surrogate_gradients(policy, samples, (samples.true_advantage,), clip)[0]
 
 
 def penalise_noise(v: Theta, move: Theta, penalty: float) -> Theta:
@@ -128,6 +145,6 @@ def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightF
 
 
 __all__ = [
-    "Estimator", "LowerStep", "Memoryless", "Theta", "h_of_round", "hessian_product", "modified_gradient",
+    "Deferring", "Estimator", "LowerStep", "Memoryless", "Theta", "h_of_round", "hessian_product", "modified_gradient",
     "penalise_noise", "ravel", "true_gradient", "unravel_like",
 ]  # fmt: skip

@@ -7,9 +7,9 @@ up as in Page's test (CUSUM): evidence grows while they are clearly positive, an
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from bipars.lower.policies import Scores, Theta
+from bipars.lower.policies import Theta, scores
 from bipars.lower.ppo import Samples
 from bipars.networks import ravel
 from bipars.upper.base import TINY
@@ -24,15 +24,16 @@ LOUDEST = 3.0
 """No single round says more than this."""
 DOUBT, CERTAINTY = 1.0, 3.0
 """Evidence at which trust begins, and at which it is complete."""
+SHARE = 0.5
+"""Of the modified advantage in what a policy climbs that trusts the terms fully; the true one has the rest."""
 MOST = 6.0
 """Evidence that can be saved up; what a run begins with, since people write terms that they believe in."""
 
 
 def judge(
-    evidence: Float[Array, ""], policy: Theta, samples: Samples, envs: int
+    evidence: Float[Array, ""], v: Float[Array, "part theta"], w: Float[Array, "part theta"]
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """Evidence after one more batch, and what is logged of it."""
-    v, w = pulls(policy, samples, envs)
+    """Evidence after one more batch, given its `pulls`, and what is logged of it."""
     clear, agrees = agreement(v, v), agreement(v, w)
     more = jnp.clip(agrees, -LOUDEST, LOUDEST) - DRIFT
     evidence = jnp.where(clear > CLEAR, jnp.clip(evidence + more, 0.0, MOST), evidence)
@@ -55,21 +56,28 @@ def agreement(v: Float[Array, "part theta"], w: Float[Array, "part theta"]) -> F
     return pairs / (parts * (parts - 1)) / jnp.sqrt(jnp.maximum(variance, TINY))
 
 
-def pulls(policy: Theta, samples: Samples, envs: int) -> tuple[Float[Array, "part theta"], Float[Array, "part theta"]]:
-    """Of every part of the batch: the gradient of the true return, and that of the weighted terms to come."""
+def pieces_of(time: int, envs: int) -> int:
+    """Into how many parts what happened in one environment is split."""
+    return min(time, -(-PARTS // envs))
+
+
+def pulls(
+    policy: Theta, samples: Samples, envs: int, parts: Int[Array, " part"]
+) -> tuple[Float[Array, "part theta"], Float[Array, "part theta"]]:
+    """Of some parts of the batch: the gradient of the true return, and that of the weighted terms to come."""
     assert samples.true_advantage is not None
     assert samples.weighted is not None
     time = samples.log_prob.size // envs
-    pieces = min(time, -(-PARTS // envs))
+    pieces = pieces_of(time, envs)
     length = time // pieces  # where that leaves a rest, the last steps are left out
 
     def split(x: Array) -> Array:
         by_env = jnp.swapaxes(x.reshape(time, envs, *x.shape[1:])[: pieces * length], 0, 1)
-        return by_env.reshape(envs * pieces, length, *x.shape[1:])
+        return by_env.reshape(envs * pieces, length, *x.shape[1:])[parts]
 
     def one(part: tuple[Array, Array, Array]) -> Float[Array, "2 theta"]:
         obs, action, signals = part
-        return jax.vmap(ravel)(Scores.of(policy, obs, action).sums(signals.T / length))
+        return jax.vmap(ravel)(scores(policy, obs, action).sums(signals.T / length))
 
     weighted = samples.weighted - samples.weighted.mean()  # a baseline: constants pull nowhere, and only scatter
     signals = jnp.stack([samples.true_advantage, weighted], axis=-1)
@@ -88,7 +96,7 @@ def as_trusted(samples: Samples, trust: Float[Array, ""] | float | None) -> Samp
     if trust is None:
         return samples
     assert samples.true_advantage is not None
-    assert samples.credit is not None
-    share = trust / 2
+    share = trust * SHARE
     mixed = share * samples.modified_advantage + (1 - share) * samples.true_advantage
-    return samples._replace(modified_advantage=mixed, credit=share * samples.credit)
+    credit = None if samples.credit is None else share * samples.credit
+    return samples._replace(modified_advantage=mixed, credit=credit)

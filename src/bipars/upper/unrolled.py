@@ -133,4 +133,4 @@ class Unrolled:
 
 def needed(samples: Samples) -> Samples:
     """What a step must be remembered with."""
-    return samples._replace(true_advantage=None, value_targets=())
+    return samples._replace(true_advantage=None, value_targets=(), scores=None)
