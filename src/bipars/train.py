@@ -389,12 +389,10 @@ class BiLevel:
 
         if trusted is None and samples.scores is None:
             uphill = gradient = jax.grad(modified_return)(learner.policy)
-        elif trusted is None:
-            (uphill,) = surrogate_gradients(learner.policy, samples, (samples.modified_advantage,), config.clip)
-            gradient = uphill
         else:
             advantages = as_trusted(samples, trusted).modified_advantage, believed.modified_advantage
-            uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, config.clip, trusted == 1.0)
+            full = True if trusted is None else trusted == 1.0
+            uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, config.clip, equal=full)
         policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
         policy, policy_optimiser = ascend(learner.policy, learner.policy_optimiser, policy_adam, uphill)
         step = LowerStep(learner.policy, believed, policy_optimiser, gradient, uphill)
