@@ -377,7 +377,7 @@ def test_advantages_follow_unless_weights_are_bounded_or_somebody_says_so():
     assert complete(complete(bounded)) == complete(bounded)
 
 
-@pytest.mark.parametrize("form", ["state-action", "scalar"])
+@pytest.mark.parametrize("form", ["state-action", "state"])
 @pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
 def test_phi_may_step_after_theta_where_advantages_do_not_follow(horizon, form):
     """Two rounds: the same steps as with derivatives of all advantages, one after each of theta's."""
@@ -414,6 +414,7 @@ def test_phi_steps_with_theta_where_minibatches_are_small_beside_their_batch_or_
     bounded = Config(terms=("harmful",), weights=WeightConfig(low=-1.0, high=1.0))
     for ppo, defers in (({}, True), ({"batch_size": 512}, False), ({"gradient_steps": 101}, False)):
         assert build(complete(replace(bounded, ppo=PPOConfig(**ppo)))).algorithm.estimator.defers == defers
+    assert not build(complete(replace(bounded, method="single"))).algorithm.estimator.defers
 
 
 @pytest.mark.parametrize("follow", [True, False])

@@ -85,16 +85,17 @@ class Method:
         return (terms[0].as_cost(),)
 
 
-FEW_STEPS, FEW_MINIBATCHES = 100, 32
-"""Steps of a round, and minibatches in its batch, up to which phi can step after theta: it then takes products of
-matrices over the whole batch, with one row per step, where it would else fetch rows of m numbers for a minibatch."""
+FEW_STEPS, FEW_MINIBATCHES = 64, 24
+"""Steps of a round, and minibatches in its batch, up to which phi had better step after theta: it then takes products
+of matrices over the whole batch, with one row per step, where it would else fetch rows of m numbers for a minibatch."""
 
 
 def meta_gradient(config: Config) -> MetaGradient:
+    """By which phi steps after theta where that is the same and takes less time."""
     ppo, upper = config.ppo, config.upper
     few = ppo.gradient_steps <= FEW_STEPS and ppo.update_period <= FEW_MINIBATCHES * ppo.batch_size
-    with_theta = upper.sampling == "interleaved" and (upper.follow_weights or not few)
-    return MetaGradient(ppo.clip, upper.noise_penalty, needs_credit=with_theta)
+    after_theta = few and config.weights.form != "scalar" and not upper.follow_weights
+    return MetaGradient(ppo.clip, upper.noise_penalty, needs_credit=upper.sampling != "round" and not after_theta)
 
 
 DETERMINISTIC_LEARNING_RATE = 1e-4

@@ -29,7 +29,7 @@ class Slopes:
     def of(
         cls, parameters: Any, says: Callable[[Any], Float[Array, " sample"]], inputs: Float[Array, "sample inputs"]
     ) -> "Slopes":
-        """`says` is asked of the parameters, whose network, if they have one, is given `inputs`."""
+        """`says` asks the parameters' network, if they have one, once, of all `inputs` at a time."""
         net, count = getattr(parameters, "net", MLP((), "")), len(inputs)
         # With a bias of its own for every sample, the gradient of a layer's bias is what comes back to it from each.
         layers = [replace(x, bias=jnp.broadcast_to(x.bias[:, None], (x.bias.size, count))) for x in net.layers]
@@ -62,7 +62,7 @@ class Slopes:
     def along(self, v: Any) -> Float[Array, " sample"]:
         """v . grad_i. `jax.jvp` would also carry v from layer to layer."""
         others = jax.tree.map(jnp.dot, self.others, _without_network(v))
-        layers = zip(v.net.layers, self.given, self.came_back, strict=True)
+        layers = zip(v.net.layers if self.given else (), self.given, self.came_back, strict=True)
         parts = [jnp.sum(layer.columns(given) * came_back, axis=0) for layer, given, came_back in layers]
         return jax.tree.reduce(jnp.add, (parts, others))
 

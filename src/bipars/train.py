@@ -202,7 +202,7 @@ class BiLevel:
         )
         if gains is not None:
             gradients = in_halves(two, lambda some: self.credited(state.weights, lesson, gains, some), len(gains))
-            weighed, upper_log = self.improve_weights(state, gradients)  # line 22
+            weighed, upper_log = self.improve_weights(state.weights, state.weights_optimiser, gradients)  # line 22
             learned, log = learned | weighed, log | upper_log
         learned["learner"] = learned["learner"]._replace(**critics)
         state = state._replace(round=state.round + 1, **seen, **learned)
@@ -308,7 +308,7 @@ class BiLevel:
 
     @compiled
     def improve_weights(
-        self, state: TrainState, gradients: Sequence[WeightFunction]
+        self, weights: WeightFunction, optimiser: optax.OptState, gradients: Sequence[WeightFunction]
     ) -> tuple[dict[str, Any], dict[str, Array]]:
         """The steps of phi, one for each of theta's, after all of these."""
         every = jax.tree.map(lambda *x: jnp.concatenate(x), *gradients)
@@ -317,7 +317,7 @@ class BiLevel:
             weights, optimiser = carry
             return self.upper_step(weights, optimiser, gradient), None
 
-        (weights, optimiser), _ = jax.lax.scan(steps, (state.weights, state.weights_optimiser), every)
+        (weights, optimiser), _ = jax.lax.scan(steps, (weights, optimiser), every)
         return {"weights": weights, "weights_optimiser": optimiser}, gradient_log(every)
 
     def gradients(self, weights: WeightFunction, lesson: Lesson, gains: Float[Array, "step sample"]) -> WeightFunction:
@@ -425,8 +425,10 @@ class BiLevel:
         return no_samples(self.config.ppo.batch_size, self.world, credit)
 
     def _no_evaluation(self) -> Evaluation:
-        nothing = jnp.full(self.config.evaluation_episodes, jnp.nan)
-        return Evaluation(nothing, jnp.zeros(self.config.evaluation_episodes, jnp.int32), jnp.asarray(jnp.nan))
+        # With their types given: weak ones would become strong, and what takes them be compiled anew.
+        nothing = jnp.full(self.config.evaluation_episodes, jnp.nan, float)
+        length = jnp.zeros(self.config.evaluation_episodes, jnp.int32)
+        return Evaluation(nothing, length, jnp.full((), jnp.nan, float))
 
 
 def with_head_start(rate: float, times: float) -> optax.Schedule:
