@@ -1,6 +1,5 @@
 """The loops themselves: what they hand to their estimators, and whole rounds written out by brute force."""
 
-import itertools
 from dataclasses import replace
 
 import jax
@@ -22,6 +21,13 @@ pytestmark = pytest.mark.usefixtures("float64")
 hold = jax.lax.stop_gradient
 STEPS, BATCH, RATE, LONGEST = 6, 32, 0.03, 0.05
 GAMMA, LAMBDA, CLIP = 0.97, 0.9, 0.2
+
+
+def by_hand(key, steps, batch, follow):
+    """Minibatches of theta and of phi, which takes theta's next one where theta does not depend on it."""
+    draws = jax.random.randint(key, (steps + 1, batch), 0, 312)
+    others = jax.random.randint(jax.random.fold_in(key, 1), (steps, batch), 0, 312)
+    return draws[:-1], others if follow else draws[1:]
 
 
 def aligned(v, move, kappa):
@@ -71,7 +77,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, f
     batch = batch._replace(action=batch.action.astype(jnp.int32))  # as it is in float32
     after, _, _ = loop.improve(before._replace(env=None), batch, key)
 
-    draws = jax.random.randint(key, (STEPS + 1, BATCH), 0, 312)
+    draws, upper_draws = by_hand(key, STEPS, BATCH, follow)
     phi, as_weights = ravel_pytree(before.weights)
     theta, as_policy = ravel_pytree(before.learner.policy)
     first_phi, first_theta = phi, theta
@@ -114,7 +120,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, f
     upper = optax.adam(0.05, eps=1e-16)
     upper_state = upper.init(phi)
     past, h, move, none = [], jnp.zeros((theta.size, phi.size)), jnp.zeros_like(theta), jnp.zeros_like(phi)
-    for time, (lower_draw, upper_draw) in enumerate(itertools.pairwise(draws), 1):
+    for time, (lower_draw, upper_draw) in enumerate(zip(draws, upper_draws, strict=True), 1):
         start, first_m, gradient = theta, m, uphill(theta, phi, lower_draw)
         climbed = shortened(taken(theta, phi, lower_draw))
         m, v = 0.9 * m + 0.1 * climbed, 0.999 * v + 0.001 * climbed**2
@@ -436,7 +442,7 @@ def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(e
     after, _, _ = loop.improve(before, batch, key)
     (found,) = [part.mu for part in jax.tree.leaves(after.weights_optimiser, is_leaf=_is_adam) if _is_adam(part)]
 
-    lower_draw, upper_draw = jax.random.randint(key, (2, 32), 0, 312)
+    (lower_draw,), (upper_draw,) = by_hand(key, 1, 32, follow)
     moments = before.scales.observations
     seen = lambda x: jnp.clip((x - moments.mean) / jnp.sqrt(moments.var + 1e-8), -10, 10)  # noqa: E731
     obs, next_obs = seen(batch.obs), seen(batch.next_obs)

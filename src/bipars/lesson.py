@@ -28,8 +28,10 @@ class Lesson(NamedTuple):
     """What one round's gradient steps are taken on."""
 
     samples: Samples
-    draws: Int[Array, "step_and_one batch"]
-    """The minibatch of every step of theta and the critics. After a step, phi learns from that of the next."""
+    draws: Int[Array, "step batch"]
+    """The minibatch of every step of theta and the critics."""
+    upper_draws: Int[Array, "step batch"]
+    """That from which phi learns after it: another one, else a sample would meet itself in both factors of v^T h."""
     terms: Float[Array, "time env term"]
     done: Bool[Array, "time env"]
     scale: Float[Array, ""]

@@ -164,6 +164,15 @@ class BiLevel:
         return self.estimator if isinstance(self.estimator, Deferring) and self.estimator.defers else None
 
     @property
+    def shares_draws(self) -> bool:
+        """Whether phi learns from what theta learns from next: both need the same of it, at the same policy.
+
+        Not where theta's steps depend on phi's: it must not step on what phi has just seen.
+        """
+        depends = self.method.hyper_policy or self.config.upper.follow_weights
+        return self.estimator is not None and not self.samples_by_round and not depends
+
+    @property
     def earns_trust(self) -> bool:
         return self.estimator is not None and self.method.can_distrust and self.config.upper.earned_trust
 
@@ -215,15 +224,24 @@ class BiLevel:
     def prepare(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[dict[str, Any], Lesson, Signals]:
         """What there is to learn from a batch, and what there is to tell of it."""
         samples, z, scales, scale = self.learn_from(state, batch, batch.terms)
-        shape = (self.config.ppo.gradient_steps + 1, self.config.ppo.batch_size)
-        draws = jax.random.randint(key, shape, 0, samples.log_prob.size)
         unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
         episodes, unfinished = episode_sums(unfinished, batch, z)
         shaping = batch.advice and batch.advice.shaping
         log = {} if batch.advice is None else dict(batch.advice.log)
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
-        lesson = Lesson(samples, draws, batch.terms, batch.done, scale)
+        draws = self.draw_minibatches(key, samples.log_prob.size)
+        lesson = Lesson(samples, *draws, batch.terms, batch.done, scale)
         return {"scales": scales, "unfinished": unfinished}, lesson, signals
+
+    def draw_minibatches(
+        self, key: PRNGKeyArray, total: int
+    ) -> tuple[Int[Array, "step batch"], Int[Array, "step batch"]]:
+        """For theta and, after each of its steps, for phi."""
+        steps, batch = self.config.ppo.gradient_steps, self.config.ppo.batch_size
+        draws = jax.random.randint(key, (steps + 1, batch), 0, total)
+        if self.shares_draws:
+            return draws[:-1], draws[1:]
+        return draws[:-1], jax.random.randint(jax.random.fold_in(key, 1), (steps, batch), 0, total)
 
     def learn_from(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:
         return learn_from(
@@ -261,22 +279,18 @@ class BiLevel:
     ) -> tuple[dict[str, Any], Float[Array, "step batch"] | None, dict[str, Array]]:
         """The steps of theta and, where phi learns with each of them, of phi; else what phi will learn from."""
         samples = lesson.samples._replace(value_targets=())
-        both_learn = self.estimator is not None and not self.samples_by_round
 
         def shown(policy: Theta, index: Int[Array, " batch"]) -> Samples:
-            """A minibatch, with scores where both levels learn from it: they need the same."""
+            """A minibatch, with its scores where both levels learn from it."""
             minibatch = samples._replace(credit=None).at(index)
-            if self.method.hyper_policy or not both_learn:
-                return minibatch
-            return minibatch._replace(scores=scored(policy, minibatch)[1])
+            return minibatch._replace(scores=scored(policy, minibatch)[1]) if self.shares_draws else minibatch
 
         def steps(carry: Any, index: tuple[Int[Array, " batch"], Int[Array, " batch"]]) -> tuple[Any, Any]:
             learner, weights, optimiser, h, scores = carry
             minibatch = self.follow_weights(samples.at(index[0])._replace(scores=scores), state.weights, weights)
             learner, step, log = self.lower_step(learner, weights, minibatch, lesson.trusted)  # lines 7-8
             gradient = gains = None
-            if self.estimator is not None and both_learn:
-                # Another draw: a sample that stood in both factors of v^T h would meet itself, which is a bias.
+            if self.estimator is not None and not self.samples_by_round:
                 fresh = shown(learner.policy, index[1])
                 scores = fresh.scores
                 if self.deferring is not None:
@@ -290,7 +304,7 @@ class BiLevel:
         first = shown(learner.policy, lesson.draws[0]).scores
         start = (learner, state.weights, state.weights_optimiser, h_of_round(self.estimator, state.h), first)
         (learner, weights, optimiser, h, _), (log, gradients, gains) = jax.lax.scan(
-            steps, start, (lesson.draws[:-1], lesson.draws[1:])
+            steps, start, (lesson.draws, lesson.upper_draws)
         )
         log = jax.tree.map(jnp.mean, log) | gradient_log(gradients)
         if self.multiplier is not None:
@@ -344,7 +358,7 @@ class BiLevel:
             return (tuple(critics), tuple(optimisers)), log
 
         start = (learner.critics, learner.critic_optimisers)
-        (critics, optimisers), log = jax.lax.scan(steps, start, lesson.draws[:-1])
+        (critics, optimisers), log = jax.lax.scan(steps, start, lesson.draws)
         return {"critics": critics, "critic_optimisers": optimisers}, jax.tree.map(jnp.mean, log)
 
     @compiled
