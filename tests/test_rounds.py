@@ -25,9 +25,10 @@ GAMMA, LAMBDA, CLIP = 0.97, 0.9, 0.2
 
 def by_hand(key, steps, batch, follow):
     """Minibatches of theta and of phi, which takes theta's next one where theta does not depend on it."""
+    if follow:
+        return np.swapaxes(jax.random.randint(key, (steps, 2, batch), 0, 312), 0, 1)
     draws = jax.random.randint(key, (steps + 1, batch), 0, 312)
-    others = jax.random.randint(jax.random.fold_in(key, 1), (steps, batch), 0, 312)
-    return draws[:-1], others if follow else draws[1:]
+    return draws[:-1], draws[1:]
 
 
 def aligned(v, move, kappa):

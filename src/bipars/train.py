@@ -238,10 +238,11 @@ class BiLevel:
     ) -> tuple[Int[Array, "step batch"], Int[Array, "step batch"]]:
         """For theta and, after each of its steps, for phi."""
         steps, batch = self.config.ppo.gradient_steps, self.config.ppo.batch_size
-        draws = jax.random.randint(key, (steps + 1, batch), 0, total)
         if self.shares_draws:
-            return draws[:-1], draws[1:]
-        return draws[:-1], jax.random.randint(jax.random.fold_in(key, 1), (steps, batch), 0, total)
+            chain = jax.random.randint(key, (steps + 1, batch), 0, total)
+            return chain[:-1], chain[1:]
+        pairs = jax.random.randint(key, (steps, 2, batch), 0, total)
+        return pairs[:, 0], pairs[:, 1]
 
     def learn_from(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:
         return learn_from(
