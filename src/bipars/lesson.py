@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.config import Config
+from bipars.config import Config, PPOConfig
 from bipars.envs.world import Batch
 from bipars.lower.advantages import discounted_suffix_sums, gae, normaliser
 from bipars.lower.normalise import Moments, ReturnScale
@@ -49,6 +49,18 @@ class Lesson(NamedTuple):
     def over_time(self, x: Float[Array, "... sample"]) -> Float[Array, "... time env"]:
         """Samples, which are the last axis, as they came."""
         return x.reshape(*x.shape[:-1], *self.done.shape)
+
+
+def draw_minibatches(
+    key: PRNGKeyArray, ppo: PPOConfig, total: int, shared: bool
+) -> tuple[Int[Array, "step batch"], Int[Array, "step batch"]]:
+    """Of `total` samples, for theta and, after each of its steps, for phi: theta's next one, where it is `shared`."""
+    steps, batch = ppo.gradient_steps, ppo.batch_size
+    if shared:
+        chain = jax.random.randint(key, (steps + 1, batch), 0, total)
+        return chain[:-1], chain[1:]
+    pairs = jax.random.randint(key, (steps, 2, batch), 0, total)
+    return pairs[:, 0], pairs[:, 1]
 
 
 def upper_discount(config: Config) -> float:

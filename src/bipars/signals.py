@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array, Bool, Float
 
 from bipars.envs.world import Batch, Evaluation
@@ -62,6 +63,14 @@ def signal_to_noise(gradients: Any) -> Float[Array, ""]:
     mean = flat.mean(axis=0)
     spread = jnp.sqrt(jnp.mean(jnp.sum((flat - mean) ** 2, axis=1)))
     return jnp.linalg.norm(mean) / (spread + 1e-12)
+
+
+def gradient_log(gradients: Any) -> dict[str, Array]:
+    """What is logged of a round's gradients of phi, which stand on the first axis."""
+    if gradients is None:
+        return {}
+    norms = jax.vmap(optax.tree.norm)(gradients)
+    return {"weight_gradient_norm": jnp.mean(norms), "weight_gradient_snr": signal_to_noise(gradients)}
 
 
 def modified_reward(batch: Batch, weights: Float[Array, "time env term"]) -> Float[Array, "time env"]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from bipars.compiling import at_once, compiled, in_halves
 from bipars.config import Config
 from bipars.envs.world import Batch, Evaluation, World
-from bipars.lesson import Lesson, Scales, credit_of, gradients_of, learn_from
+from bipars.lesson import Lesson, Scales, credit_of, draw_minibatches, gradients_of, learn_from
 from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
 from bipars.lower.ppo import (
@@ -30,7 +30,7 @@ from bipars.methods import Method
 from bipars.networks import count_parameters, ravel
 from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
-from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
+from bipars.signals import Signals, episode_sums, gradient_log, sample_visited
 from bipars.upper.base import Deferring, Estimator, LowerStep, Theta, h_of_round
 from bipars.upper.rcpo import Multiplier
 from bipars.upper.trust import MOST, SHARE, as_trusted, judge, pieces_of, pulls, trust
@@ -229,20 +229,9 @@ class BiLevel:
         shaping = batch.advice and batch.advice.shaping
         log = {} if batch.advice is None else dict(batch.advice.log)
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
-        draws = self.draw_minibatches(key, samples.log_prob.size)
+        draws = draw_minibatches(key, self.config.ppo, samples.log_prob.size, self.shares_draws)
         lesson = Lesson(samples, *draws, batch.terms, batch.done, scale)
         return {"scales": scales, "unfinished": unfinished}, lesson, signals
-
-    def draw_minibatches(
-        self, key: PRNGKeyArray, total: int
-    ) -> tuple[Int[Array, "step batch"], Int[Array, "step batch"]]:
-        """For theta and, after each of its steps, for phi."""
-        steps, batch = self.config.ppo.gradient_steps, self.config.ppo.batch_size
-        if self.shares_draws:
-            chain = jax.random.randint(key, (steps + 1, batch), 0, total)
-            return chain[:-1], chain[1:]
-        pairs = jax.random.randint(key, (steps, 2, batch), 0, total)
-        return pairs[:, 0], pairs[:, 1]
 
     def learn_from(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:
         return learn_from(
@@ -449,14 +438,6 @@ class BiLevel:
 def with_head_start(rate: float, times: float) -> optax.Schedule:
     """A step size of `1 + times` its usual size at first; what it has too much halves every 40 steps."""
     return lambda step: rate * (1 + times * 0.5 ** (step / 40))
-
-
-def gradient_log(gradients: WeightFunction | None) -> dict[str, Array]:
-    """What is logged of a round's gradients of phi, which stand on the first axis."""
-    if gradients is None:
-        return {}
-    norms = jax.vmap(optax.tree.norm)(gradients)
-    return {"weight_gradient_norm": jnp.mean(norms), "weight_gradient_snr": signal_to_noise(gradients)}
 
 
 def ascend(parameters: Any, state: optax.OptState, optimiser: optax.GradientTransformation, gradient: Any) -> Any:
