@@ -384,46 +384,6 @@ def test_advantages_follow_unless_weights_are_bounded_or_somebody_says_so():
     assert complete(complete(bounded)) == complete(bounded)
 
 
-@pytest.mark.parametrize("form", ["state-action", "state"])
-@pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
-def test_phi_may_step_after_theta_where_advantages_do_not_follow(horizon, form):
-    """Two rounds: the same steps as with derivatives of all advantages, one after each of theta's."""
-    config = complete(
-        Config(
-            env="cartpole-continuous",
-            terms=("harmful", "beneficial"),
-            ppo=PPOConfig(update_period=3 * 104, num_envs=3, gradient_steps=5, batch_size=32),
-            weights=WeightConfig(form=form, hidden=(3, 2), low=-1.0, high=1.0, learning_rate=0.02),
-            upper=UpperConfig(
-                noise_penalty=1.0, earned_trust=True, horizon=horizon, through_normaliser=horizon == "gamma-lambda"
-            ),
-        )
-    )
-    deferred = build(config).algorithm
-    at_once = replace(deferred, estimator=replace(deferred.estimator, needs_credit=True))
-    assert deferred.deferring is not None
-    assert at_once.deferring is None
-    ends = []
-    for loop in (deferred, at_once):
-        state, iterate = loop.init(jnp.uint32(0)), jax.jit(loop.iterate)
-        for _ in range(2):
-            state, signals = iterate(state, jnp.uint32(0))
-        ends.append((state, signals.log))
-    assert jnp.linalg.norm(ravel(ends[0][0].weights) - ravel(deferred.init(jnp.uint32(0)).weights)) > 0.05
-    assert_same(ravel(ends[0][0].weights), ravel(ends[1][0].weights), 1e-6)
-    assert_same(ends[0][0].learner.policy, ends[1][0].learner.policy, 1e-6)
-    assert ends[0][1].keys() == ends[1][1].keys()
-    for name, value in ends[0][1].items():
-        assert float(value) == pytest.approx(float(ends[1][1][name]), rel=1e-5), name
-
-
-def test_phi_steps_with_theta_where_minibatches_are_small_beside_their_batch_or_many():
-    bounded = Config(terms=("harmful",), weights=WeightConfig(low=-1.0, high=1.0))
-    for ppo, defers in (({}, True), ({"batch_size": 512}, False), ({"gradient_steps": 101}, False)):
-        assert build(complete(replace(bounded, ppo=PPOConfig(**ppo)))).algorithm.estimator.defers == defers
-    assert not build(complete(replace(bounded, method="single"))).algorithm.estimator.defers
-
-
 @pytest.mark.parametrize("follow", [True, False])
 @pytest.mark.parametrize("env", ["cartpole", "cartpole-continuous"])
 def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(env, follow):
