@@ -110,7 +110,7 @@ def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start
 OTHER_VALUES = {
     "sampling": "round", "second_order": "exact", "memory": 0.3, "unroll": 2, "horizon": "gamma-lambda",
     "through_normaliser": True, "follow_weights": False, "noise_penalty": 0.5, "earned_trust": True,
-    "relative_value_loss": False,
+    "relative_value_loss": False, "baseline": True,
 }  # fmt: skip
 
 

@@ -128,6 +128,8 @@ class UpperConfig(Settings):
     """Method `unrolled`: how many of the newest steps of theta are differentiated."""
     horizon: Literal["gamma", "gamma-lambda"] = "gamma"
     """Discount of later terms in the derivative of the modified advantage."""
+    baseline: bool = False
+    """Spare phi what the state alone tells of the terms to come: it favours no action, and is noise."""
     through_normaliser: bool = False
     """Differentiate the mean and deviation by which modified advantages are normalised, too."""
     follow_weights: bool | None = None

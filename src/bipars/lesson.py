@@ -11,8 +11,10 @@ from bipars.envs.world import Batch
 from bipars.lower.advantages import discounted_suffix_sums, gae, normaliser
 from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.ppo import Learner, Samples, values
+from bipars.networks import MLP
 from bipars.shaping.weights import WeightFunction
 from bipars.signals import modified_reward
+from bipars.upper.baseline import state_basis, unexplained
 from bipars.upper.credit import advantage_credit, credited, gains_through_normaliser, through_normaliser
 
 
@@ -36,6 +38,8 @@ class Lesson(NamedTuple):
     done: Bool[Array, "time env"]
     scale: Float[Array, ""]
     """The unit of the modified advantages."""
+    basis: Float[Array, "feature sample"] | None = None
+    """Of what the state alone tells of the terms to come, where phi is spared that."""
     trusted: Float[Array, ""] | None = None
     """How far the policy believes the terms, where they must earn it."""
 
@@ -45,6 +49,10 @@ class Lesson(NamedTuple):
     def judged(self, trusted: Float[Array, ""]) -> "Lesson":
         """Without what the terms were judged by."""
         return self._replace(samples=self.samples._replace(weighted=None), trusted=trusted)
+
+    def unexplained(self, x: Float[Array, "... sample"]) -> Float[Array, "... sample"]:
+        """Without what the state alone tells, where there is a baseline."""
+        return x if self.basis is None else unexplained(x, self.basis)
 
     def over_time(self, x: Float[Array, "... sample"]) -> Float[Array, "... time env"]:
         """Samples, which are the last axis, as they came."""
@@ -127,6 +135,16 @@ def learn_from(
     return flat, z, Scales(moments, tuple(returns)), scale
 
 
+def with_baseline(config: Config, critic: MLP, lesson: Lesson) -> Lesson:
+    """The lesson without what the state alone tells of the terms to come, by what the critic's last layer is given."""
+    samples = lesson.samples
+    basis = state_basis(critic.inputs(samples.obs)[-1], len(lesson.done), upper_discount(config))
+    lesson = lesson._replace(basis=basis)
+    if samples.weighted is None:
+        return lesson
+    return lesson._replace(samples=samples._replace(weighted=lesson.unexplained(samples.weighted)))
+
+
 def credit_of(config: Config, weights: WeightFunction, lesson: Lesson) -> Float[Array, "sample phi"]:
     """How the modified advantage of every sample moves with phi."""
     samples, shape = lesson.samples, lesson.done.shape
@@ -134,6 +152,7 @@ def credit_of(config: Config, weights: WeightFunction, lesson: Lesson) -> Float[
     credit = advantage_credit(
         weights, obs, action, lesson.terms, lesson.done, upper_discount(config), lesson.scale
     ).reshape(samples.log_prob.size, -1)
+    credit = lesson.unexplained(credit.T).T
     return through_normaliser(credit, samples.modified_advantage) if config.upper.through_normaliser else credit
 
 
@@ -144,6 +163,7 @@ def gradients_of(
     samples = lesson.samples
     if config.upper.through_normaliser:
         gains = gains_through_normaliser(gains, samples.modified_advantage)
+    gains = lesson.unexplained(gains)
     return credited(
         weights,
         samples.obs,

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from bipars.compiling import at_once, compiled, in_halves
 from bipars.config import Config
 from bipars.envs.world import Batch, Evaluation, World
-from bipars.lesson import Lesson, Scales, credit_of, draw_minibatches, gradients_of, learn_from
+from bipars.lesson import Lesson, Scales, credit_of, draw_minibatches, gradients_of, learn_from, with_baseline
 from bipars.lower.normalise import Moments, ReturnScale
 from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
 from bipars.lower.ppo import (
@@ -231,6 +231,8 @@ class BiLevel:
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
         draws = draw_minibatches(key, self.config.ppo, samples.log_prob.size, self.shares_draws)
         lesson = Lesson(samples, *draws, batch.terms, batch.done, scale)
+        if self.estimator is not None and self.method.can_distrust and self.config.upper.baseline:
+            lesson = with_baseline(self.config, state.learner.critics[0], lesson)
         return {"scales": scales, "unfinished": unfinished}, lesson, signals
 
     def learn_from(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:

@@ -1,0 +1,140 @@
+"""The baseline of terms to come: what the state alone tells is taken out, and nothing that an action does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.config import Config, PPOConfig, UpperConfig
+from bipars.lesson import credit_of, gradients_of
+from bipars.networks import make_mlp, ravel
+from bipars.program import build, complete
+from bipars.upper.baseline import state_basis, unexplained
+from problems import assert_same
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+TIME, ENVS, GAMMA = 200, 4, 0.9
+
+
+def features_of(obs):
+    """As a critic's last layer is given them."""
+    return make_mlp(jax.random.key(3), (obs.shape[1], 6, 1), "tanh").inputs(obs)[-1]
+
+
+def test_what_is_left_is_the_residual_of_ridge_regression():
+    obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 3))
+    x = jax.random.normal(jax.random.key(1), (5, TIME * ENVS)) + 3 * obs[:, 0] ** 2
+    features = features_of(obs)
+    rows = np.vstack([features, np.repeat(GAMMA ** np.arange(TIME, 0, -1), ENVS)]).T
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    centred = np.asarray(x - x.mean(axis=1, keepdims=True)).T
+    # As many more samples as features, in which there was nothing to be seen.
+    size = rows.shape[1]
+    fit, *_ = np.linalg.lstsq(
+        np.vstack([rows, np.sqrt(size) * np.eye(size)]), np.vstack([centred, np.zeros((size, 5))]), rcond=None
+    )
+    assert_same(unexplained(x, state_basis(features, TIME, GAMMA)), (centred - rows @ fit).T, 1e-9)
+
+
+def test_features_that_say_nothing_do_no_harm():
+    """Units that are off, or that say all the same, as young networks have them."""
+    one = jax.random.normal(jax.random.key(0), (TIME * ENVS,))
+    basis = state_basis(jnp.stack([one, one, jnp.zeros_like(one), jnp.ones_like(one)]), TIME, GAMMA)
+    assert jnp.isfinite(basis).all()
+    assert float(jnp.std(unexplained(one, basis))) < 0.01
+    other = jax.random.normal(jax.random.key(1), (TIME * ENVS,))
+    assert float(jnp.std(unexplained(other, basis))) == pytest.approx(float(jnp.std(other)), rel=0.02)
+
+
+def test_a_small_batch_is_not_explained_away():
+    noise = jax.random.normal(jax.random.key(0), (100, 64))
+    basis = state_basis(jax.random.normal(jax.random.key(1), (64, 64)), 16, GAMMA)
+    assert float(jnp.mean(jnp.var(unexplained(noise, basis), axis=1))) > 0.4
+
+
+def test_nothing_is_left_of_a_term_that_is_the_same_everywhere():
+    """Its sum grows smaller towards the end of the batch, and by nothing that an action does."""
+    obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 3))
+    steps_left = np.repeat(np.arange(TIME, 0, -1), ENVS)
+    to_come = jnp.asarray((1 - GAMMA**steps_left) / (1 - GAMMA))
+    left = unexplained(to_come, state_basis(features_of(obs), TIME, GAMMA))
+    assert float(jnp.std(left)) < 0.02 * float(jnp.std(to_come))
+
+
+def test_the_gradient_stays_where_it_was_on_average_and_scatters_less():
+    """A term of which the action makes up little and the state much, over and over with other actions."""
+    obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 2))
+    basis = state_basis(features_of(obs), TIME, GAMMA)
+    state_alone = 4 * jnp.tanh(obs[:, 0]) + obs[:, 1]
+    slope = jax.nn.sigmoid(obs[:, 0])
+
+    def gradient(key):
+        """Of a Gaussian policy with mean theta . obs, by the score function, with the baseline and without."""
+        action = jax.random.normal(key, (len(obs),))
+        to_come = state_alone + slope * action
+        score = action[:, None] * obs
+        return jnp.stack([score.T @ to_come, score.T @ unexplained(to_come, basis)]) / len(obs)
+
+    plain, less_noisy = jnp.moveaxis(jax.vmap(gradient)(jax.random.split(jax.random.key(1), 4000)), 1, 0)
+    expected = jnp.mean(slope[:, None] * obs, axis=0)
+    assert jnp.all(less_noisy.std(axis=0) < 0.5 * plain.std(axis=0))
+    for found in (plain, less_noisy):
+        error = found.std(axis=0) / jnp.sqrt(len(found))
+        # What is fitted to the samples takes a little of them along: features / samples, under 1 %.
+        assert jnp.all(jnp.abs(found.mean(axis=0) - expected) < 4 * error + 0.01 * jnp.abs(expected))
+
+
+def make(method="mgl", **upper):
+    return build(
+        complete(
+            Config(
+                env="cartpole-continuous",
+                method=method,
+                terms=("harmful", "beneficial"),
+                ppo=PPOConfig(update_period=4 * 60, num_envs=4, gradient_steps=4, batch_size=32, value_hidden=(5,)),
+                upper=UpperConfig(**{"noise_penalty": 1.0, "baseline": True} | upper),
+            )
+        )
+    ).algorithm
+
+
+def lesson_of(loop):
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(1))
+    return state, batch, loop.prepare(state, batch, jax.random.key(2))[1]
+
+
+@pytest.mark.parametrize("normaliser", [False, True])
+@pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
+def test_both_ways_to_phis_gradient_have_the_same_baseline(horizon, normaliser):
+    """Out of the derivative of every advantage, or out of what is gained by it."""
+    loop = make(horizon=horizon, through_normaliser=normaliser)
+    state, _, lesson = lesson_of(loop)
+    gains = jax.random.normal(jax.random.key(0), (3, lesson.samples.log_prob.size))
+    credit = credit_of(loop.config, state.weights, lesson)
+    found = jax.vmap(ravel)(gradients_of(loop.config, state.weights, lesson, gains))
+    assert_same(found, gains @ credit)
+    bare = credit_of(loop.config, state.weights, lesson._replace(basis=None))
+    assert float(jnp.linalg.norm(credit)) < 0.9 * float(jnp.linalg.norm(bare))
+
+
+def test_terms_are_judged_by_what_is_left():
+    loop = make(earned_trust=True)
+    *_, lesson = lesson_of(loop)
+    *_, bare = lesson_of(make(earned_trust=True, baseline=False))
+    assert bare.basis is None
+    assert_same(lesson.samples.weighted, unexplained(bare.samples.weighted, lesson.basis))
+    assert not np.allclose(lesson.samples.weighted, bare.samples.weighted)
+
+
+def test_the_policy_learns_from_the_same_advantages_as_without():
+    *_, lesson = lesson_of(make())
+    *_, bare = lesson_of(make(baseline=False))
+    assert_same(lesson.samples.modified_advantage, bare.samples.modified_advantage)
+    assert_same(lesson.samples.true_advantage, bare.samples.true_advantage)
+
+
+def test_explicit_mapping_has_no_baseline():
+    *_, lesson = lesson_of(make("em"))
+    assert lesson.basis is None
