@@ -44,7 +44,7 @@ def never():
 
 def worker(*paths):
     """A real worker process, one thread, as the command line starts it."""
-    return subprocess.Popen([sys.executable, "-m", "bipars.runs.worker", "--cores", "0", *map(str, paths)])
+    return subprocess.Popen([sys.executable, "-m", "bipars.runs.worker", "--cores", "1", *map(str, paths)])
 
 
 @pytest.fixture(scope="module")

@@ -176,7 +176,7 @@ def test_a_full_disk_is_no_fault_of_the_run_and_leaves_it_readable(tmp_path):
     """A limit on the size of files stands in for the disk: the kernel refuses the write in the same place."""
     run = plan(tmp_path, ["ns"], "0")[0].prepare()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bipars.runs.worker", "--cores", "0", str(run.path)],
+        [sys.executable, "-m", "bipars.runs.worker", "--cores", "1", str(run.path)],
         stderr=subprocess.PIPE,
         env=os.environ | {"BIPARS_CACHE": str(tmp_path / "cache")},
     )

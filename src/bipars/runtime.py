@@ -49,7 +49,7 @@ def _allowed_cores() -> tuple[int, ...]:
 def own_cores(count: int) -> Iterator[None]:
     """Pins this process, while it works, to cores that no other process of bipars has taken in this way.
 
-    For processes that somebody else starts, so that nobody can number them. Where all cores are taken, some are shared.
+    Two suites at once, or Ray's processes, so do not meet on one core. Where all are taken, some are shared.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield

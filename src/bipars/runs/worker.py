@@ -1,4 +1,4 @@
-"""A process that executes runs one after the other: `python -m bipars.runs.worker --cores 0 RUN [RUN ...]`."""
+"""A process that executes runs one after the other: `python -m bipars.runs.worker --cores 1 RUN [RUN ...]`."""
 
 import argparse
 import logging
@@ -8,7 +8,7 @@ import threading
 import time
 
 from bipars.runs.stopping import Stop, stop_requests
-from bipars.runtime import keep_freed_memory, use_cores
+from bipars.runtime import keep_freed_memory, own_cores
 
 DONE, FAILED, NO_SPACE, STOPPED = 0, 3, 74, 75
 """How it ends; a crash of Python itself has status 1."""
@@ -30,11 +30,10 @@ def leave_in_time(stop: Stop) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cores", required=True, help="their numbers, such as 0 or 2,3")
+    parser.add_argument("--cores", type=int, required=True, help="how many to use")
     parser.add_argument("--parent", type=int, default=os.getppid(), help="leave when this process is gone")
     parser.add_argument("runs", nargs="+")
     options = parser.parse_args(arguments)
-    use_cores([int(number) for number in options.cores.split(",")])
     keep_freed_memory()
     logging.basicConfig(format="%(message)s")
 
@@ -43,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     from bipars.runs.execute import execute
 
     status = DONE
-    with stop_requests() as asked:
+    with own_cores(options.cores), stop_requests() as asked:
 
         def stop() -> bool:
             return asked() or os.getppid() != options.parent  # an orphan saves its work and leaves

@@ -29,7 +29,7 @@ class Worker:
     """A process and the share it works on."""
 
     process: subprocess.Popen[bytes]
-    cores: set[int]
+    cores: int
     share: list[PlannedRun]
     errors: IO[bytes]
     """What it says, kept apart from the progress that is shown meanwhile."""
@@ -46,20 +46,20 @@ def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standi
     """
     work = Work(runs, cores)
     active: list[Worker] = []
-    free = set(range(cores))
+    free = cores
     interrupted = full = False
     try:
         with stop_requests() as stop:
             while work.waiting or active:
-                while free and (share := work.take(len(free))):
-                    active.append(_start(sorted(free)[: cores_of(share)], share))
+                while free and (share := work.take(free)):
+                    active.append(_start(cores_of(share), share))
                     free -= active[-1].cores
                 time.sleep(POLL_SECONDS)
                 for worker in list(active):
                     status = worker.process.poll()
                     if status is not None:
                         active.remove(worker)
-                        free |= worker.cores
+                        free += worker.cores
                         work.give_back(worker.share, _death(status, worker))
                         interrupted |= status in (STOPPED, NO_SPACE)
                         full |= status == NO_SPACE
@@ -80,14 +80,13 @@ def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standi
     return not interrupted
 
 
-def _start(cores: list[int], share: list[PlannedRun]) -> Worker:
-    numbers = ",".join(map(str, cores))
-    command = [sys.executable, "-m", "bipars.runs.worker", "--cores", numbers, "--parent", str(os.getpid())]
+def _start(cores: int, share: list[PlannedRun]) -> Worker:
+    command = [sys.executable, "-m", "bipars.runs.worker", "--cores", str(cores), "--parent", str(os.getpid())]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
         [*command, *(str(run.path) for run in share)], env=os.environ | process_settings(), stderr=errors
     )
-    return Worker(process, set(cores), share, errors)
+    return Worker(process, cores, share, errors)
 
 
 def _death(status: int, worker: Worker) -> str:
