@@ -7,14 +7,17 @@ import pytest
 
 from bipars.config import Config, PPOConfig, UpperConfig
 from bipars.lesson import credit_of, gradients_of
+from bipars.lower.advantages import discounted_suffix_sums
 from bipars.networks import make_mlp, ravel
 from bipars.program import build, complete
-from bipars.upper.baseline import state_basis, unexplained
+from bipars.upper.baseline import Clock, state_basis, unexplained
 from problems import assert_same
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 TIME, ENVS, GAMMA = 200, 4, 0.9
+TO_GO = jnp.repeat(jnp.arange(TIME, 0, -1), ENVS)
+"""Steps left of a batch without time limits."""
 
 
 def features_of(obs):
@@ -26,7 +29,7 @@ def test_what_is_left_is_the_residual_of_ridge_regression():
     obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 3))
     x = jax.random.normal(jax.random.key(1), (5, TIME * ENVS)) + 3 * obs[:, 0] ** 2
     features = features_of(obs)
-    rows = np.vstack([features, np.repeat(GAMMA ** np.arange(TIME, 0, -1), ENVS)]).T
+    rows = np.vstack([features, GAMMA ** np.asarray(TO_GO)]).T
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
     centred = np.asarray(x - x.mean(axis=1, keepdims=True)).T
     # As many more samples as features, in which there was nothing to be seen.
@@ -34,13 +37,13 @@ def test_what_is_left_is_the_residual_of_ridge_regression():
     fit, *_ = np.linalg.lstsq(
         np.vstack([rows, np.sqrt(size) * np.eye(size)]), np.vstack([centred, np.zeros((size, 5))]), rcond=None
     )
-    assert_same(unexplained(x, state_basis(features, TIME, GAMMA)), (centred - rows @ fit).T, 1e-9)
+    assert_same(unexplained(x, state_basis(features, TO_GO, GAMMA)), (centred - rows @ fit).T, 1e-9)
 
 
 def test_features_that_say_nothing_do_no_harm():
     """Units that are off, or that say all the same, as young networks have them."""
     one = jax.random.normal(jax.random.key(0), (TIME * ENVS,))
-    basis = state_basis(jnp.stack([one, one, jnp.zeros_like(one), jnp.ones_like(one)]), TIME, GAMMA)
+    basis = state_basis(jnp.stack([one, one, jnp.zeros_like(one), jnp.ones_like(one)]), TO_GO, GAMMA)
     assert jnp.isfinite(basis).all()
     assert float(jnp.std(unexplained(one, basis))) < 0.01
     other = jax.random.normal(jax.random.key(1), (TIME * ENVS,))
@@ -49,23 +52,56 @@ def test_features_that_say_nothing_do_no_harm():
 
 def test_a_small_batch_is_not_explained_away():
     noise = jax.random.normal(jax.random.key(0), (100, 64))
-    basis = state_basis(jax.random.normal(jax.random.key(1), (64, 64)), 16, GAMMA)
+    basis = state_basis(jax.random.normal(jax.random.key(1), (64, 64)), jnp.arange(64), GAMMA)
     assert float(jnp.mean(jnp.var(unexplained(noise, basis), axis=1))) > 0.4
 
 
-def test_nothing_is_left_of_a_term_that_is_the_same_everywhere():
-    """Its sum grows smaller towards the end of the batch, and by nothing that an action does."""
+@pytest.mark.parametrize("gamma", [GAMMA, 1.0])
+@pytest.mark.parametrize("limit", [None, 30])
+def test_nothing_is_left_of_a_term_that_is_the_same_everywhere(limit, gamma):
+    """Its sum grows smaller towards the end of the batch and of the time, and by nothing that an action does."""
+    ages = (np.arange(TIME)[:, None] + [0, 3, 14, 29]) % (limit or 10**6)
+    done = jnp.asarray(ages == (limit or 0) - 1)
+    clock = Clock(jnp.asarray(ages[0]), jnp.zeros((), int))
+    _, to_go = clock.pass_by(jnp.zeros_like(done), done, jnp.array(False))
+    to_come = discounted_suffix_sums(jnp.ones((TIME, ENVS)), done, gamma).reshape(-1)
     obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 3))
-    steps_left = np.repeat(np.arange(TIME, 0, -1), ENVS)
-    to_come = jnp.asarray((1 - GAMMA**steps_left) / (1 - GAMMA))
-    left = unexplained(to_come, state_basis(features_of(obs), TIME, GAMMA))
+    left = unexplained(to_come, state_basis(features_of(obs), to_go.reshape(-1), gamma))
     assert float(jnp.std(left)) < 0.02 * float(jnp.std(to_come))
+
+
+def test_the_clock_knows_time_limits_once_it_has_seen_one_and_no_end_that_is_up_to_the_policy():
+    terminated = jnp.zeros((6, 3), bool).at[1, 1].set(True)
+    done = terminated.at[3, 0].set(True)
+    clock = Clock(jnp.array([1, 0, 4]), jnp.zeros((), int))
+    clock, to_go = clock.pass_by(terminated, done, jnp.array(False))
+    assert int(clock.limit) == 5  # the first environment's episode was truncated after its fifth step
+    np.testing.assert_array_equal(clock.age, [2, 4, 10])
+    np.testing.assert_array_equal(to_go[:, 0], [4, 3, 2, 1, 2, 1])
+    np.testing.assert_array_equal(to_go[:, 1], [5, 4, 4, 3, 2, 1])  # not 2 at the start, where it will terminate
+    np.testing.assert_array_equal(to_go[:, 2], [1] * 6)  # older than the limit seen: it may end any moment
+    later, to_go = clock.pass_by(jnp.zeros_like(done), jnp.zeros_like(done), jnp.array(True))
+    assert int(later.limit) == 5  # remembered
+    np.testing.assert_array_equal(to_go[:, 0], [5, 4, 3, 2, 1, 1])  # all episodes are new
+    fresh, to_go = Clock.started(3).pass_by(terminated, terminated, jnp.array(False))
+    assert int(fresh.limit) == 0
+    np.testing.assert_array_equal(to_go, np.repeat(np.arange(6, 0, -1)[:, None], 3, axis=1))
+
+
+def test_large_numbers_are_centred_in_single_precision():
+    with jax.enable_x64(False):
+        basis = state_basis(1e5 + jax.random.normal(jax.random.key(0), (4, 800)), TO_GO, GAMMA)
+        x = 50 + jax.random.normal(jax.random.key(1), (800,))
+        y = jax.random.normal(jax.random.key(2), (800,))
+        assert float(jnp.sum(x * unexplained(y, basis))) == pytest.approx(
+            float(jnp.sum(unexplained(x, basis) * y)), abs=0.03
+        )
 
 
 def test_the_gradient_stays_where_it_was_on_average_and_scatters_less():
     """A term of which the action makes up little and the state much, over and over with other actions."""
     obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 2))
-    basis = state_basis(features_of(obs), TIME, GAMMA)
+    basis = state_basis(features_of(obs), TO_GO, GAMMA)
     state_alone = 4 * jnp.tanh(obs[:, 0]) + obs[:, 1]
     slope = jax.nn.sigmoid(obs[:, 0])
 
@@ -81,7 +117,7 @@ def test_the_gradient_stays_where_it_was_on_average_and_scatters_less():
     assert jnp.all(less_noisy.std(axis=0) < 0.5 * plain.std(axis=0))
     for found in (plain, less_noisy):
         error = found.std(axis=0) / jnp.sqrt(len(found))
-        # What is fitted to the samples takes a little of them along: features / samples, under 1 %.
+        # What is fitted to the samples takes a little of them along; of independent ones, features / samples: 1 %.
         assert jnp.all(jnp.abs(found.mean(axis=0) - expected) < 4 * error + 0.01 * jnp.abs(expected))
 
 

@@ -135,10 +135,13 @@ def learn_from(
     return flat, z, Scales(moments, tuple(returns)), scale
 
 
-def with_baseline(config: Config, critic: MLP, lesson: Lesson) -> Lesson:
-    """The lesson without what the state alone tells of the terms to come, by what the critic's last layer is given."""
+def with_baseline(config: Config, critic: MLP, lesson: Lesson, to_go: Int[Array, "time env"]) -> Lesson:
+    """The lesson without what the state alone tells of the terms to come, by what the critic's last layer is given.
+
+    `to_go`: how many steps there could at most be from each on.
+    """
     samples = lesson.samples
-    basis = state_basis(critic.inputs(samples.obs)[-1], len(lesson.done), upper_discount(config))
+    basis = state_basis(critic.inputs(samples.obs)[-1], to_go.reshape(-1), upper_discount(config))
     lesson = lesson._replace(basis=basis)
     if samples.weighted is None:
         return lesson

@@ -32,6 +32,7 @@ from bipars.shaping.potentials import Moment, PotentialShaping
 from bipars.shaping.weights import WeightFunction, make_weights
 from bipars.signals import Signals, episode_sums, gradient_log, sample_visited
 from bipars.upper.base import Deferring, Estimator, LowerStep, Theta, h_of_round
+from bipars.upper.baseline import Clock
 from bipars.upper.rcpo import Multiplier
 from bipars.upper.trust import MOST, SHARE, as_trusted, judge, pieces_of, pulls, trust
 
@@ -57,6 +58,8 @@ class TrainState(NamedTuple):
     """Sums of the episodes that are still running."""
     evidence: Float[Array, ""] | None
     """That the weighted terms are worth the policy's trust, where they must earn it."""
+    clock: Clock | None
+    """The time of the running episodes, where the terms to come have a baseline."""
     evaluation: Evaluation | None
     """The newest one, where not every round is evaluated."""
 
@@ -151,6 +154,7 @@ class BiLevel:
             scales=scales,
             unfinished=jnp.zeros((self.config.lower.num_envs, sums)),
             evidence=jnp.full((), MOST, float) if self.earns_trust else None,
+            clock=Clock.started(self.config.lower.num_envs) if self.has_baseline else None,
             evaluation=None if self.config.evaluation_every == 1 else self._no_evaluation(),
         )
 
@@ -175,6 +179,10 @@ class BiLevel:
     @property
     def earns_trust(self) -> bool:
         return self.estimator is not None and self.method.can_distrust and self.config.upper.earned_trust
+
+    @property
+    def has_baseline(self) -> bool:
+        return self.estimator is not None and self.method.can_distrust and self.config.upper.baseline
 
     @property
     def weights_adam(self) -> optax.GradientTransformation:
@@ -231,9 +239,11 @@ class BiLevel:
         signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
         draws = draw_minibatches(key, self.config.ppo, samples.log_prob.size, self.shares_draws)
         lesson = Lesson(samples, *draws, batch.terms, batch.done, scale)
-        if self.estimator is not None and self.method.can_distrust and self.config.upper.baseline:
-            lesson = with_baseline(self.config, state.learner.critics[0], lesson)
-        return {"scales": scales, "unfinished": unfinished}, lesson, signals
+        seen = {"scales": scales, "unfinished": unfinished}
+        if state.clock is not None:
+            seen["clock"], to_go = state.clock.pass_by(batch.terminated, batch.done, batch.restarted)
+            lesson = with_baseline(self.config, state.learner.critics[0], lesson, to_go)
+        return seen, lesson, signals
 
     def learn_from(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:
         return learn_from(
