@@ -44,9 +44,8 @@ def preset(env: str, method: str = "mgl") -> Config:
             normalise_returns=True,
         ),
         weights=_weights(method),
-        upper=UpperConfig(
-            noise_penalty=1.0, memory=0.5, through_normaliser=True, earned_trust=True, baseline=True
-        ),  # docs/results-environments.md has the measurements
+        # docs/results-environments.md has the measurements
+        upper=UpperConfig(noise_penalty=1.0, memory=0.5, earned_trust=True, baseline=True),
         dpba=LARGE_POTENTIAL,
     )
 
