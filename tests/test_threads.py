@@ -133,6 +133,14 @@ def later():
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no system call for it")
+def test_environments_in_processes_of_their_own_use_the_cores_that_bipars_was_given():
+    allowed = sorted(os.sched_getaffinity(0))
+    make = "from bipars.envs.gym import _on_any_core\nwith own_cores(1): _on_any_core(later)()"
+    assert pinned(make) == allowed
+    assert pinned(f"os.sched_setaffinity(0, {allowed[:1]})\n{make}") == allowed[:1]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no system call for it")
 def test_a_process_keeps_to_its_cores():
     allowed = sorted(os.sched_getaffinity(0))
     assert pinned("use_cores([0]); later()") == allowed[:1]

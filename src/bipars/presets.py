@@ -45,7 +45,7 @@ def preset(env: str, method: str = "mgl") -> Config:
         ),
         weights=_weights(method),
         # docs/results-environments.md has the measurements
-        upper=UpperConfig(noise_penalty=1.0, memory=0.5, earned_trust=True, baseline=True),
+        upper=UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True),
         dpba=LARGE_POTENTIAL,
     )
 

@@ -28,6 +28,12 @@ def enable_compilation_cache() -> None:
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+@functools.cache
+def allowed_cores() -> tuple[int, ...]:
+    """As they were before this process was pinned here; none where there is no system call for it."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+
+
 def use_cores(numbers: Collection[int]) -> None:
     """Pins this process. XLA then has a thread per core: one is faster for small networks, and the same every time.
 
@@ -35,14 +41,8 @@ def use_cores(numbers: Collection[int]) -> None:
     """
     if not hasattr(os, "sched_setaffinity"):
         return
-    allowed = sorted(os.sched_getaffinity(0))
+    allowed = allowed_cores()
     os.sched_setaffinity(0, {allowed[number % len(allowed)] for number in numbers})
-
-
-@functools.cache
-def _allowed_cores() -> tuple[int, ...]:
-    """As they were before this process was pinned."""
-    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def own_cores(count: int) -> Iterator[None]:
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
-    allowed = _allowed_cores()
+    allowed = allowed_cores()
     with ExitStack() as locks:
         free = (core for core in allowed if _take_core(core, locks))
         own = list(islice(free, count))

@@ -15,6 +15,7 @@ from bipars.envs import spaces
 from bipars.envs.host import Step, Steps
 from bipars.errors import EnvError, UsageError
 from bipars.lower.policies import Network
+from bipars.runtime import allowed_cores
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -77,10 +78,11 @@ def _checked(make: Factory) -> Factory:
 
 def _on_any_core(make: Factory) -> Factory:
     """For a process of its own, which would inherit the one core of a worker."""
+    allowed = allowed_cores()
 
     def unpinned() -> gymnasium.Env[Any, Any]:
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        if allowed:
+            os.sched_setaffinity(0, allowed)
         return make()
 
     return unpinned
