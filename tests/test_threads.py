@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from threading import Barrier
 
@@ -128,7 +129,8 @@ def later():
     thread.join()
 {statement}
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = os.environ | {"TMPDIR": tempfile.gettempdir()}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     return json.loads(found.stdout)
 
 
@@ -141,7 +143,8 @@ def test_environments_in_processes_of_their_own_use_the_cores_that_bipars_was_gi
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no system call for it")
-def test_a_process_keeps_to_its_cores():
+def test_a_process_keeps_to_its_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where the locks of cores are: no other tests' processes
     allowed = sorted(os.sched_getaffinity(0))
     assert pinned("use_cores([0]); later()") == allowed[:1]
     assert pinned("use_cores([0, 1]); later()") == allowed[:2]
