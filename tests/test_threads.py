@@ -149,8 +149,10 @@ def test_a_process_keeps_to_its_cores(tmp_path, monkeypatch):
     assert pinned("use_cores([0]); later()") == allowed[:1]
     assert pinned("use_cores([0, 1]); later()") == allowed[:2]
     assert len(pinned("with own_cores(2): later()")) == min(2, len(allowed))
-    with own_cores(1):
-        assert pinned("with own_cores(1): later()") == (allowed[1:2] or allowed)  # another one, where there is one
+    taken = f"with ExitStack() as locks: _take_core({allowed[0]}, locks); own_cores(1).__enter__(); later()"
+    assert pinned(f"from contextlib import ExitStack; from bipars.runtime import _take_core\n{taken}") == (
+        allowed[1:2] or allowed
+    )
     with own_cores(cores()):
         assert len(pinned("with own_cores(1): later()")) == 1  # all are taken: one is shared
     assert sorted(os.sched_getaffinity(0)) == allowed
