@@ -96,6 +96,23 @@ def test_the_verdict_says_how_far_the_policy_followed_the_term(tmp_path, begin, 
     assert "trusted it" in verdict_text(collection).replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("clear", "words"), [(0, "Of the batches none could judge that"), (2, "only 17 %"), (10, None)]
+)
+def test_the_verdict_says_where_hardly_a_batch_could_judge_the_term(tmp_path, clear, words):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.2)
+    for file in tmp_path.rglob("metrics.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        ts = [3.0 if i * clear // len(rows) < (i + 1) * clear // len(rows) else 0.5 for i in range(len(rows))]
+        rows = [row | {"trust": 1.0, "true_gradient_t": t} for row, t in zip(rows, ts, strict=True)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.weights.judged == pytest.approx(clear / ROUNDS)
+    said = [sentence for sentence in verdict.sentences if "judge" in sentence]
+    assert len(said) == (words is not None)
+    assert all(words in sentence for sentence in said)
+
+
 @pytest.mark.parametrize(("earned", "relative", "noted"), [(True, False, 1), (True, True, 0), (False, False, 0)])
 def test_a_critic_that_only_one_side_has_is_named(tmp_path, earned, relative, noted):
     base = Config(env="cartpole", total_steps=ROUNDS * 20_000)

@@ -9,6 +9,7 @@ from bipars.report.panels import CRITIC_LOSS, Cell, Panel, Status, as_taught, di
 from bipars.report.summary import short_name
 from bipars.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
 from bipars.statistics import probability_of_improvement as improvement
+from bipars.upper.trust import CLEAR
 
 IGNORED_BELOW = 0.2
 """A weight smaller than this, either way, counts as none: the term then has less than a fifth of its written size."""
@@ -19,6 +20,8 @@ IGNORED_SHARE = 0.02
 """A weighted term that is a smaller part of the reward than this cannot matter."""
 NO_TRUST = 0.05
 """Trust at the end below which the policy no longer followed the terms."""
+OFTEN_JUDGED = 0.25
+"""Share of the updates that must have judged the terms; below, trust is mostly what they began with."""
 HARDLY_TRUSTED = 0.25
 """Trust over all of training, that at the end being gone, below which its terms cannot have made the policy."""
 SAME_WITHIN = 0.02
@@ -136,6 +139,8 @@ class Weights:
     use: Use
     trust: tuple[float, float] | None = None
     """How far the policy followed the weighted terms, over all of training and at the end; none: always."""
+    judged: float | None = None
+    """Share of the updates whose batch could judge them; in the others, trust stays as it is."""
 
 
 def weigh(cell: Cell, term: str, step: int) -> Weights | None:
@@ -152,7 +157,9 @@ def weigh(cell: Cell, term: str, step: int) -> Weights | None:
     use = judge_use((mean.low, mean.high), (p10, p90), share)
     if trust is not None and trust[0] < HARDLY_TRUSTED and trust[1] < NO_TRUST:
         use = "distrusted"
-    return Weights(mean, p10, p90, share, use, trust)
+    rows = (row for record in cell.evaluated for row in record.rows if row["step"] <= step)
+    clear = [row["true_gradient_t"] > CLEAR for row in rows if row.get("true_gradient_t") is not None]
+    return Weights(mean, p10, p90, share, use, trust, float(np.mean(clear)) if clear else None)
 
 
 def judge_use(mean: tuple[float, float], states: tuple[float, float], share: float | None) -> Use:
@@ -340,9 +347,14 @@ class _Words:
         whole, end = (f"{100 * share:.0f} %" for share in self.weights.trust)
         what = "it" if self.terms == 1 else "the terms"
         alone = ": by then it learned from the true reward alone" if self.weights.trust[1] < NO_TRUST else ""
-        return [
+        told = (
             f"The policy followed {what} as far as it trusted {what}, {whole} over training, {end} at the end{alone}."
-        ]
+        )
+        judged = self.weights.judged
+        if judged is None or judged >= OFTEN_JUDGED:
+            return [told]
+        share = f"only {100 * judged:.0f} %" if judged else "none"
+        return [told, f"Of the batches {share} could judge that: else the true gradient was not told from noise."]
 
     def _what_was_learned(self) -> str:
         mean, w = f"{self.weights.mean.value:+.2f}", self.weights
