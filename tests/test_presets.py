@@ -55,6 +55,15 @@ def test_what_is_given_goes_before_the_preset():
     assert Config.from_dict({}) == preset("cartpole")
 
 
+def test_environments_of_others_have_a_baseline_and_trust_for_those_who_ask():
+    assert preset("Pendulum-v1").upper == UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True)
+    given = Config.from_dict({"env": "Pendulum-v1", "upper": {"earned_trust": True}})
+    assert given.upper == UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True, earned_trust=True)
+    for env in ("cartpole", "Hopper-v5"):
+        assert preset(env).upper.earned_trust
+        assert not preset(env).upper.baseline
+
+
 def test_flags_follow_the_environment():
     assert _flag(["train", "--env", "X", "--method=em"], "--env") == "X"
     assert _flag(["train", "--method=em"], "--method") == "em"
