@@ -12,7 +12,7 @@ from bipars.settings import Settings, merge, require, require_hidden, require_po
 
 @dataclass(frozen=True)
 class PPOConfig(Settings):
-    """The lower level: policy optimisation on the modified reward. Defaults are the paper's for cart-pole."""
+    """The lower level: policy optimisation on the modified reward. Defaults follow the environment."""
 
     policy_hidden: tuple[int, ...] = (8, 8)
     """Hidden layers of the policy network."""
