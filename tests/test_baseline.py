@@ -63,7 +63,7 @@ def test_nothing_is_left_of_a_term_that_is_the_same_everywhere(limit, gamma):
     ages = (np.arange(TIME)[:, None] + [0, 3, 14, 29]) % (limit or 10**6)
     done = jnp.asarray(ages == (limit or 0) - 1)
     clock = Clock(jnp.asarray(ages[0]), jnp.zeros((), int))
-    _, to_go = clock.pass_by(jnp.zeros_like(done), done, jnp.array(False))
+    _, to_go = clock.advance(jnp.zeros_like(done), done, jnp.array(False))
     to_come = discounted_suffix_sums(jnp.ones((TIME, ENVS)), done, gamma).reshape(-1)
     obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 3))
     left = unexplained(to_come, state_basis(features_of(obs), to_go.reshape(-1), gamma))
@@ -74,16 +74,16 @@ def test_the_clock_knows_time_limits_once_it_has_seen_one_and_no_end_that_is_up_
     terminated = jnp.zeros((6, 3), bool).at[1, 1].set(True)
     done = terminated.at[3, 0].set(True)
     clock = Clock(jnp.array([1, 0, 4]), jnp.zeros((), int))
-    clock, to_go = clock.pass_by(terminated, done, jnp.array(False))
+    clock, to_go = clock.advance(terminated, done, jnp.array(False))
     assert int(clock.limit) == 5  # the first environment's episode was truncated after its fifth step
     np.testing.assert_array_equal(clock.age, [2, 4, 10])
     np.testing.assert_array_equal(to_go[:, 0], [4, 3, 2, 1, 2, 1])
     np.testing.assert_array_equal(to_go[:, 1], [5, 4, 4, 3, 2, 1])  # not 2 at the start, where it will terminate
     np.testing.assert_array_equal(to_go[:, 2], [1] * 6)  # older than the limit seen: it may end any moment
-    later, to_go = clock.pass_by(jnp.zeros_like(done), jnp.zeros_like(done), jnp.array(True))
+    later, to_go = clock.advance(jnp.zeros_like(done), jnp.zeros_like(done), jnp.array(True))
     assert int(later.limit) == 5  # remembered
     np.testing.assert_array_equal(to_go[:, 0], [5, 4, 3, 2, 1, 1])  # all episodes are new
-    fresh, to_go = Clock.started(3).pass_by(terminated, terminated, jnp.array(False))
+    fresh, to_go = Clock.started(3).advance(terminated, terminated, jnp.array(False))
     assert int(fresh.limit) == 0
     np.testing.assert_array_equal(to_go, np.repeat(np.arange(6, 0, -1)[:, None], 3, axis=1))
 

@@ -61,8 +61,9 @@ class Method:
     """The policy is DDPG's (settings `ddpg`); its name begins with that."""
 
     @property
-    def can_distrust(self) -> bool:
-        """Whether its terms can be made to earn trust: its policy can do without them, unlike a hyper-policy."""
+    def through_advantages(self) -> bool:
+        """Whether phi learns by how modified advantages move with it. These can have a baseline, and the policy can do
+        without them: so terms can be made to earn trust."""
         return self.estimator is not None and not self.hyper_policy and not self.deterministic
 
     def shaping(self, config: Config, given: Potential | None) -> PotentialShaping | None:
@@ -350,7 +351,7 @@ def has_use_for(name: str, setting: str) -> bool:
         return name == OWN_SETTINGS[setting]
     if setting in ("sampling", "relative_value_loss"):
         return method.estimator is not None and not (setting == "sampling" and method.every_step)
-    return method.can_distrust  # the others are about how the modified advantage moves with phi, which em does not ask
+    return method.through_advantages
 
 
 def refuse_idle(why: str, room: str, given: Any, usual: Any, instead: str) -> None:

@@ -178,11 +178,11 @@ class BiLevel:
 
     @property
     def earns_trust(self) -> bool:
-        return self.estimator is not None and self.method.can_distrust and self.config.upper.earned_trust
+        return self.estimator is not None and self.method.through_advantages and self.config.upper.earned_trust
 
     @property
     def has_baseline(self) -> bool:
-        return self.estimator is not None and self.method.can_distrust and self.config.upper.baseline
+        return self.estimator is not None and self.method.through_advantages and self.config.upper.baseline
 
     @property
     def weights_adam(self) -> optax.GradientTransformation:
@@ -241,7 +241,7 @@ class BiLevel:
         lesson = Lesson(samples, *draws, batch.terms, batch.done, scale)
         seen = {"scales": scales, "unfinished": unfinished}
         if state.clock is not None:
-            seen["clock"], to_go = state.clock.pass_by(batch.terminated, batch.done, batch.restarted)
+            seen["clock"], to_go = state.clock.advance(batch.terminated, batch.done, batch.restarted)
             lesson = with_baseline(self.config, state.learner.critics[0], lesson, to_go)
         return seen, lesson, signals
 

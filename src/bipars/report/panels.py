@@ -294,6 +294,6 @@ def as_taught(config: Config) -> Config:
 
     Where terms must earn trust, that is the true critic, which has a setting of its own.
     """
-    if run_role(config) != "learner" or not (METHODS[config.method].can_distrust and config.upper.earned_trust):
+    if run_role(config) != "learner" or not (METHODS[config.method].through_advantages and config.upper.earned_trust):
         return config
     return replace(config, ppo=replace(config.ppo, relative_value_loss=config.upper.relative_value_loss))

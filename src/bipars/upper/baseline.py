@@ -22,7 +22,7 @@ class Clock(NamedTuple):
     def started(cls, num_envs: int) -> "Clock":
         return cls(jnp.zeros(num_envs, jnp.int32), jnp.zeros((), jnp.int32))
 
-    def pass_by(
+    def advance(
         self, terminated: Bool[Array, "time env"], done: Bool[Array, "time env"], restarted: Bool[Array, ""]
     ) -> tuple["Clock", Int[Array, "time env"]]:
         """The clock after a batch; and for each of its steps, how many there could at most be from there on.
