@@ -228,9 +228,10 @@ def test_a_stopped_command_checkpoints_and_resume_finishes(tmp_path, number):
     assert all((out / f"seed-000{seed}" / "result.json").exists() for seed in (0, 1))
 
 
+@pytest.mark.parametrize("what", ["list", "train --help"])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_who_leaves_early_is_no_error(unbuffered):
-    command = f"{sys.executable} -m bipars.cli list | true"
+def test_a_reader_who_leaves_early_is_no_error(unbuffered, what):
+    command = f"{sys.executable} -m bipars.cli {what} | true"
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     result = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, env=environment)
     assert (result.returncode in (0, 141), result.stderr) == (True, "")

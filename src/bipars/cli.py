@@ -353,9 +353,10 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     typed = sys.argv[1:] if arguments is None else arguments
     try:
-        status: int = _parse(with_run(expand(typed))).run()
-        sys.stdout.flush()  # here, where it may fail: not when Python has left
-        return status
+        try:
+            return _parse(with_run(expand(typed))).run()
+        finally:
+            sys.stdout.flush()  # here, where it may fail: not when Python leaves
     except BiparsError as error:
         message = as_typed(str(error), typed) if typed[:1] == ["train"] else str(error)
         print(f"bipars: {message}", file=sys.stderr)
