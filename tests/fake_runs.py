@@ -6,18 +6,18 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from bipars.config import Config, WeightConfig
-from bipars.envs.base import BoxActions, DiscreteActions, Spaces
-from bipars.lower.normalise import Moments
-from bipars.networks import to_numpy
-from bipars.recording import Episode
+from bipars.nets.mlp import to_numpy
+from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
+from bipars.nets.weights import make_weights, with_unit
 from bipars.report.panels import collect
 from bipars.report.verdict import verdicts
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
+from bipars.runs.recording import Episode
 from bipars.runs.snapshots import Content, save_snapshot
-from bipars.shaping.weights import make_weights, with_unit
+from bipars.settings.config import Config, WeightConfig
 from bipars.signals import Visited
 
 ROUNDS = 12
@@ -68,7 +68,9 @@ def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normali
     rng = np.random.default_rng(run.config.seed)
     discrete = form != "state-action"
     spaces = Spaces(4, DiscreteActions(actions) if discrete else BoxActions(1))
-    moments = Moments(np.full(4, 0.5, np.float32), np.full(4, 4.0, np.float32), np.float32(9)) if normalise else None
+    moments = (
+        RunningMoments(np.full(4, 0.5, np.float32), np.full(4, 4.0, np.float32), np.float32(9)) if normalise else None
+    )
     for i in range(1, 11):
         config = WeightConfig(form=form, learning_rate=1e-3, measured_unit=unit is not None, simplex=simplex)
         weights = make_weights(jax.random.key(100 * run.config.seed + i), config, spaces, terms)

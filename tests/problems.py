@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bipars.config import PPOConfig, WeightConfig
 from bipars.envs import CartPole
-from bipars.lower.advantages import gae, normaliser
-from bipars.lower.policies import make_policy
 from bipars.lower.ppo import Samples
-from bipars.shaping.weights import make_weights
-from bipars.upper.credit import advantage_credit
+from bipars.nets.policies import make_policy
+from bipars.nets.weights import make_weights
+from bipars.objective import gae, normaliser
+from bipars.settings.config import PPOConfig, WeightConfig
+from bipars.upper.jacobian import advantage_credit
 
 CLIP = 0.2
 GAMMA, LAMBDA = 0.97, 0.9
@@ -91,7 +91,7 @@ def make_problem(
 
 def assert_same(found, expected, relative=1e-8):
     """Equal to a relative tolerance of the whole vector's size."""
-    from bipars.networks import ravel
+    from bipars.nets.mlp import ravel
 
     found, expected = np.asarray(ravel(found)), np.asarray(ravel(expected))
     size = np.linalg.norm(expected)

@@ -8,13 +8,13 @@ import pytest
 
 import bipars
 from bipars.cli import main
-from bipars.config import Config, PPOConfig, WeightConfig
 from bipars.envs.spaces import policy_action
 from bipars.errors import BiparsError, UsageError
 from bipars.program import complete
-from bipars.reuse import with_weights_from
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
+from bipars.runs.reuse import with_weights_from
+from bipars.settings.config import Config, PPOConfig, WeightConfig
 
 QUICK = PPOConfig(update_period=2_000, num_envs=10, gradient_steps=5, batch_size=128)
 

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import Config, PPOConfig, UpperConfig
-from bipars.lesson import credit_of, gradients_of
-from bipars.lower.advantages import discounted_suffix_sums
-from bipars.networks import make_mlp, ravel
+from bipars.lower.advantages import credit_of, gradients_of
+from bipars.nets.mlp import make_mlp, ravel
+from bipars.objective import discounted_suffix_sums
 from bipars.program import build, complete
+from bipars.settings.config import Config, PPOConfig, UpperConfig
 from bipars.upper.baseline import Clock, state_basis, unexplained
 from problems import assert_same
 
@@ -137,7 +137,7 @@ def make(method="mgl", **upper):
 
 def lesson_of(loop):
     state = loop.init(jnp.uint32(0))
-    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(1))
+    _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(1))
     return state, batch, loop.prepare(state, batch, jax.random.key(2))[1]
 
 

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from bipars.config import Config
 from bipars.envs import CartPole, make_compiled
 from bipars.envs.cartpole import advance
 from bipars.errors import UsageError
 from bipars.program import complete
+from bipars.settings.config import Config
 
 
 def reference_steps(count, seed=0):

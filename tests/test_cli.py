@@ -16,7 +16,7 @@ from bipars.cli import SHORT, _flag, as_typed, main
 from bipars.errors import UsageError
 from bipars.runs.checkpoint import save_checkpoint
 from bipars.runs.execute import load_state
-from bipars.seeds import parse_seeds
+from bipars.settings.seeds import parse_seeds
 from fake_runs import fake_cell
 
 QUICK = [

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import pytest
 
 from bipars.compiling import compiled
-from bipars.config import Config, PPOConfig
 from bipars.presets import preset
 from bipars.program import build, complete
+from bipars.settings.config import Config, PPOConfig
 
 
 @dataclass(frozen=True, eq=False)

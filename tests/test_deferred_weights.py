@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
-from bipars.networks import ravel
+from bipars.nets.mlp import ravel
 from bipars.program import build, complete
+from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
 from problems import assert_same
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.config import Config, DDPGConfig, WeightConfig
-from bipars.envs.world import Batch
 from bipars.errors import UsageError
 from bipars.lower.ddpg import ExploringPolicy, Units, follow, init_deterministic, smoothed, td_target
 from bipars.lower.replay import Replay, Transitions, bytes_per_transition
 from bipars.methods import METHODS
-from bipars.networks import ravel
+from bipars.nets.mlp import ravel
 from bipars.program import build, complete
+from bipars.rollout.batch import Batch
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
+from bipars.settings.config import Config, DDPGConfig, WeightConfig
 
 TINY = DDPGConfig(
     policy_hidden=(8,), value_hidden=(8, 8), num_envs=4, update_period=40, gradient_steps=4, batch_size=16,
@@ -166,7 +166,7 @@ def test_it_makes_no_difference_in_which_units_a_large_term_is_given(method):
         config = replace(config, weights=replace(config.weights, initial=large / size))
         algorithm = build(complete(config)).algorithm
         state = algorithm.init(jnp.uint32(0))
-        _, batch = algorithm.world.run(algorithm.acting(state), state.env, jax.random.key(1))
+        _, batch = algorithm.sampler.run(algorithm.acting(state), state.env, jax.random.key(1))
         batch = batch._replace(reward=batch.obs[..., 0], terms=size * batch.obs[..., :2])
         state, _, _ = algorithm.improve(state._replace(env=None), batch, jax.random.key(2))
         learned.append((ravel(state.learner.policy), size * state.weights(batch.obs, None), state.learner.units))

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import DDPGConfig, WeightConfig
-from bipars.envs.base import BoxActions, Spaces
 from bipars.lower.ddpg import Critic, DeterministicPolicy, ModifiedCritic, Units, init_deterministic
-from bipars.networks import ravel
-from bipars.shaping.weights import make_weights
+from bipars.nets.mlp import ravel
+from bipars.nets.spaces import BoxActions, Spaces
+from bipars.nets.weights import make_weights
+from bipars.settings.config import DDPGConfig, WeightConfig
 from bipars.upper.deterministic import (
     DeterministicIncremental,
     DeterministicMapping,

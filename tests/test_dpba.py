@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.config import Config, DPBAConfig, PPOConfig
-from bipars.envs.base import BoxActions, DiscreteActions, Spaces
-from bipars.envs.world import Batch
 from bipars.errors import UsageError
-from bipars.lower.policies import make_policy
+from bipars.nets.policies import make_policy
+from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
 from bipars.program import build, complete
+from bipars.rollout.batch import Batch
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
+from bipars.settings.config import Config, DPBAConfig, PPOConfig
 from bipars.shaping.dpba import LearnedPotential, make_potential
-from bipars.shaping.potentials import Moment, next_actions
+from bipars.shaping.potential_based import ShapingContext, next_actions
 from transitions import ACTIONS, GAMMA, TINY, make_batch
 
 
@@ -31,7 +31,7 @@ def test_the_shaping_of_an_episode_adds_up_to_what_its_first_state_was_worth(con
     policy = make_policy(jax.random.key(1), PPOConfig(), spaces)
     batch = make_batch(continuous)
     key = jax.random.key(2)
-    state, advice = shaping.shape(state, batch, Moment(None, policy, None, 0), key)
+    state, advice = shaping.shape(state, batch, ShapingContext(None, policy, None, 0), key)
     potential = np.asarray(state.net(batch.obs, batch.action)[..., 0])
     discount = GAMMA ** np.arange(4)
     assert abs(potential).min() > 1e-3
@@ -57,7 +57,7 @@ def test_the_learned_potential_is_the_value_of_minus_f_and_its_differences_are_f
     terms = jnp.asarray(term)[jnp.arange(3)[:, None], action][..., None]
     zeros = jnp.zeros((3, 8))
     batch = Batch(obs, action, zeros, jnp.roll(obs, -1, axis=0), zeros, ends, ends, terms, jnp.zeros((), bool))
-    moment = Moment(None, make_policy(jax.random.key(1), PPOConfig(), spaces), None, 0)
+    moment = ShapingContext(None, make_policy(jax.random.key(1), PPOConfig(), spaces), None, 0)
 
     def update(state, key):
         state, advice = shaping.shape(state, batch, moment, key)
@@ -146,12 +146,14 @@ def test_the_correction_takes_the_potential_out_of_the_advantage_again():
         config = complete(Config(method="dpba", terms=("harmful",), ppo=ppo, dpba=dpba))
         loop = build(config).algorithm
         state = loop.init(jnp.uint32(0))
-        _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(1))
-        moment = Moment(loop.world, loop.acting(state), None, state.round)
+        _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(1))
+        moment = ShapingContext(loop.sampler, loop.acting(state), None, state.round)
         _, advice = loop.potential.shape(state.potential, batch, moment, jax.random.key(2))
         terminated = np.asarray(batch.done) & np.asarray(batch.terminated)
-        advantages[name] = loop.learn_from(state, batch._replace(advice=advice), batch.terms)[0].modified_advantage
-        true = loop.learn_from(state, batch, batch.terms)[0].modified_advantage  # weights are zero
+        advantages[name] = loop.compute_advantages(state, batch._replace(advice=advice), batch.terms)[
+            0
+        ].modified_advantage
+        true = loop.compute_advantages(state, batch, batch.terms)[0].modified_advantage  # weights are zero
         assert terminated.sum() > 5
     # Rows whose episode terminated inside the batch: their return holds the whole shaping.
     ends = np.flip(np.logical_or.accumulate(np.flip(terminated, 0), 0), 0)

@@ -5,17 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import WeightConfig
 from bipars.envs import CartPole
-from bipars.lower.policies import HyperPolicy, scores
 from bipars.lower.ppo import adam, probability_ratio, surrogate, surrogate_gradients, unclipped
-from bipars.networks import ravel
-from bipars.shaping.weights import make_weights
+from bipars.nets.mlp import ravel
+from bipars.nets.policies import HyperPolicy, scores
+from bipars.nets.weights import make_weights
+from bipars.settings.config import WeightConfig
 from bipars.train import ascend
 from bipars.upper.base import LowerStep
-from bipars.upper.credit import credited, gains_through_normaliser, through_normaliser
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, first_and_outer_product
+from bipars.upper.jacobian import credited, gains_through_normaliser, through_normaliser
 from bipars.upper.mgl import MetaGradient
 from bipars.upper.unrolled import Unrolled
 from problems import CLIP, GAMMA, assert_same, make_problem

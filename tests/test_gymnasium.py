@@ -10,14 +10,14 @@ import pytest
 from gymnasium import spaces
 
 import bipars
-from bipars.config import Config
 from bipars.envs.gym import GymnasiumEnvironment
-from bipars.envs.stepped import SteppedWorld
 from bipars.errors import TermError, UsageError
 from bipars.program import _build, complete
+from bipars.rollout.host_sampler import HostSampler
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
-from bipars.shaping.true_reward import TrueReward
+from bipars.settings.config import Config
+from bipars.terms.true_reward import TrueReward
 from envs_of_others import QUICK, Counter, Push, quick
 
 # Transitions
@@ -42,17 +42,17 @@ class Fixed:
 jax.tree_util.register_pytree_node(Fixed, lambda _: ((), None), lambda *_: Fixed())
 
 
-def world(make, terms=(), reward="env", num_envs=3, steps=20, restart_every=10, mode="sync"):
+def sampler(make, terms=(), reward="env", num_envs=3, steps=20, restart_every=10, mode="sync"):
     def host(count):
         return GymnasiumEnvironment(make, count, mode)
 
-    return SteppedWorld(host, tuple(terms), TrueReward(reward), num_envs, steps, 2, restart_every)
+    return HostSampler(host, tuple(terms), TrueReward(reward), num_envs, steps, 2, restart_every)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_no_ghost_transitions_and_termination_apart_from_truncation(mode):
     for life, limit in ((7, None), (99, 5)):
-        w = world(lambda life=life, limit=limit: Counter(life, limit), mode=mode)
+        w = sampler(lambda life=life, limit=limit: Counter(life, limit), mode=mode)
         state = w.reset(jax.random.key(0))
         times = []
         for update in range(3):
@@ -75,7 +75,7 @@ def test_no_ghost_transitions_and_termination_apart_from_truncation(mode):
 
 
 def test_environments_restart_on_schedule_and_after_a_load():
-    w = world(lambda: Counter(1000), restart_every=2)
+    w = sampler(lambda: Counter(1000), restart_every=2)
     state = w.reset(jax.random.key(0))
     restarted = []
     for update in range(5):
@@ -100,7 +100,7 @@ def test_the_same_term_in_numpy_jax_vectorised_and_info():
         ),
         bipars.RewardTerm.from_info("action"),
     ]
-    w = world(Counter, terms)
+    w = sampler(Counter, terms)
     _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
     expected = batch.obs[..., 1] * 2.5 + batch.next_obs[..., 1]
     for k in range(3):
@@ -119,7 +119,7 @@ def test_terms_see_observations_as_the_environment_gives_them(kind):
         return (obs["clock"] if kind == "dict" else obs[0])[:, 1]
 
     terms = [bipars.RewardTerm("one", phase), bipars.RewardTerm("many", many, vectorised=True)]
-    w = world(lambda: Counter(space=kind), terms)
+    w = sampler(lambda: Counter(space=kind), terms)
     _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
     assert batch.obs.shape[-1] == 5
     np.testing.assert_array_equal(batch.terms[..., 0], batch.obs[..., 1])
@@ -134,7 +134,7 @@ def test_true_reward_of_every_kind():
         "info:is_success": lambda time: time == 7,
     }
     for kind, value in expected.items():
-        w = world(Counter, [term], kind)
+        w = sampler(Counter, [term], kind)
         _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
         np.testing.assert_allclose(batch.reward, value(batch.next_obs[..., 1]))
         evaluation = w.evaluate(Fixed(), jax.random.key(2))
@@ -248,7 +248,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(env, stops, tmp_path):
     assert execute(calm, lambda: False)
     broken = RunDirectory.create(tmp_path / "broken", config)
     for stop in stops:
-        _build.cache_clear()  # another process would have another world
+        _build.cache_clear()  # another process would have another sampler
         rounds = iter(range(len(broken.metrics) + 1, 7))
         assert not execute(broken, lambda rounds=rounds, stop=stop: next(rounds) == stop)
     _build.cache_clear()
@@ -273,7 +273,7 @@ class Mixed(Push):
 
 
 def test_info_keeps_the_type_of_every_environment():
-    w = world(Mixed, [bipars.RewardTerm.from_info("bonus")], num_envs=4)
+    w = sampler(Mixed, [bipars.RewardTerm.from_info("bonus")], num_envs=4)
     _, batch = w.run(Fixed(), w.reset(jax.random.key(0)), jax.random.key(1))
     np.testing.assert_array_equal(batch.terms[..., 0], np.where(batch.obs[..., 0] > 0, 0, 0.5))
     with pytest.raises(TermError, match=r"'words': info\['words'\] is .*no number.*; expected a single number"):
@@ -305,8 +305,8 @@ def test_a_batch_that_failed_is_not_gone_on_from():
 
 
 def test_an_episode_without_end_ends_its_evaluation(monkeypatch):
-    monkeypatch.setattr("bipars.envs.stepped.LONGEST", 50)
-    w = world(lambda: Counter(10**9))
+    monkeypatch.setattr("bipars.rollout.host_sampler.LONGEST", 50)
+    w = sampler(lambda: Counter(10**9))
     assert w.evaluate(Fixed(), jax.random.key(0)).length.tolist() == [50, 50]
 
 

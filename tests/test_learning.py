@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.program import build, complete
+from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
 
 pytestmark = pytest.mark.usefixtures("optimised")
 

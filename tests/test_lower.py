@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import PPOConfig, WeightConfig
 from bipars.envs import CartPole
-from bipars.envs.compiled import CompiledWorld
-from bipars.lower.advantages import discounted_suffix_sums, gae
-from bipars.lower.normalise import Scale
-from bipars.lower.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.lower.ppo import Samples, surrogate, unclipped, values
-from bipars.networks import make_mlp
-from bipars.shaping.weights import make_weights
+from bipars.nets.mlp import make_mlp
+from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
+from bipars.nets.running import Scale
+from bipars.nets.weights import make_weights
+from bipars.objective import discounted_suffix_sums, gae
+from bipars.rollout.jax_sampler import JaxSampler
+from bipars.settings.config import PPOConfig, WeightConfig
 
 
 def column(*values):
@@ -112,8 +112,8 @@ def test_the_noise_of_a_sample_tells_its_log_probability(continuous):
 def test_rollout_chains_states_and_tells_termination_from_truncation():
     env = CartPole(max_steps=15)
     policy = make_policy(jax.random.key(0), PPOConfig(), env)
-    world = CompiledWorld(env, (), num_envs=8, steps=100, episodes=1)
-    end, batch = world.run(policy, world.reset(jax.random.key(1)), jax.random.key(2))
+    sampler = JaxSampler(env, (), num_envs=8, steps=100, episodes=1)
+    end, batch = sampler.run(policy, sampler.reset(jax.random.key(1)), jax.random.key(2))
     done = np.asarray(batch.done)
     same = np.isclose(batch.next_obs[:-1], batch.obs[1:]).all(-1)
     np.testing.assert_array_equal(same, ~done[:-1])
@@ -135,7 +135,7 @@ class AlwaysRight:
 
 def test_evaluation_counts_the_steps_until_each_pole_falls():
     env = CartPole()
-    result = CompiledWorld(env, (), 1, 1, episodes=20).evaluate(AlwaysRight(), jax.random.key(0))
+    result = JaxSampler(env, (), 1, 1, episodes=20).evaluate(AlwaysRight(), jax.random.key(0))
     noise = jax.random.uniform(jax.random.key(0), (20, 4))
     expected = []
     for start in jax.vmap(env.reset)(noise):
@@ -146,5 +146,5 @@ def test_evaluation_counts_the_steps_until_each_pole_falls():
         expected.append(steps)
     np.testing.assert_array_equal(result.length, expected)
     np.testing.assert_array_equal(result.true_return, -1.0)
-    short = CompiledWorld(CartPole(max_steps=5), (), 1, 1, episodes=3)
+    short = JaxSampler(CartPole(max_steps=5), (), 1, 1, episodes=3)
     assert short.evaluate(AlwaysRight(), jax.random.key(0)).length.tolist() == [5, 5, 5]

@@ -10,9 +10,9 @@ import pytest
 from pettingzoo.test import api_test
 
 from bipars.cli import main
-from bipars.envs.monks import SYSTEM, MonksAndGruel
 from bipars.errors import UsageError
 from bipars.monks.config import MonksConfig
+from bipars.monks.environment import SYSTEM, MonksAndGruel
 from bipars.monks.learn import Monastery
 from bipars.monks.play import play_games
 from bipars.monks.report import LAST
@@ -187,9 +187,9 @@ def test_other_bad_settings(capsys, monkeypatch):
     with pytest.raises(UsageError, match="entropy is inf; expected a number of at least 0"):
         MonksConfig(entropy=float("inf"))
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    monkeypatch.delitem(sys.modules, "bipars.envs.monks")
+    monkeypatch.delitem(sys.modules, "bipars.monks.environment")
     with pytest.raises(UsageError, match="pip install 'bipars\\[monks\\]'"):
-        import bipars.envs.monks  # noqa: F401
+        import bipars.monks.environment  # noqa: F401
 
 
 def test_the_command_prints_what_was_learned(capsys):

@@ -3,13 +3,13 @@
 import jax.numpy as jnp
 import numpy as np
 
-from bipars.lower.normalise import Moments, ReturnScale
+from bipars.nets.running import ReturnScale, RunningMoments
 
 
 def test_moments_are_those_of_all_batches_together():
     rng = np.random.default_rng(0)
     batches = [rng.normal(3, 2, (50, 2)), rng.normal(-1, 5, (7, 2)), rng.normal(0, 1, (200, 2))]
-    moments = Moments.fresh((2,))
+    moments = RunningMoments.fresh((2,))
     for batch in batches:
         moments = moments.update(jnp.asarray(batch))
     together = np.concatenate(batches)

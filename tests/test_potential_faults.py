@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.config import Config
 from bipars.errors import NonFiniteError, TermError, UsageError
 from bipars.program import Objects, complete
+from bipars.settings.config import Config
 from bipars.shaping.given import Potential
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bipars.lower.ppo import Samples, surrogate
-from bipars.shaping.potentials import potential_difference
+from bipars.shaping.potential_based import potential_difference
 from test_tabular import HORIZON, STATES, TRUE, every_episode, exact_return, seen, table_policy
 from transitions import GAMMA
 

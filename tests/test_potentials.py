@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.config import Config, PPOConfig
-from bipars.envs.base import Spaces
 from bipars.errors import NonFiniteError, UsageError
-from bipars.lower.policies import make_policy
 from bipars.methods import find_method
+from bipars.nets.policies import make_policy
+from bipars.nets.spaces import Spaces
 from bipars.program import complete
+from bipars.settings.config import Config, PPOConfig
 from bipars.shaping.given import Potential
 from bipars.shaping.given import make_potential as given_potential
-from bipars.shaping.potentials import Moment, next_actions, potential_difference
+from bipars.shaping.potential_based import ShapingContext, next_actions, potential_difference
 from transitions import ACTIONS, GAMMA, TINY, make_batch
 
 
@@ -66,7 +66,7 @@ def shaping_of(method, fn, vectorised=False, gamma=GAMMA):
 
 
 def world_of(compiled, continuous):
-    """Just enough of a world."""
+    """Just enough of a sampler."""
     box = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
     force = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32) if continuous else gymnasium.spaces.Discrete(2)
     return SimpleNamespace(compiled=compiled, actions=ACTIONS[continuous], observation_space=box, action_space=force)
@@ -80,7 +80,7 @@ def test_given_potentials_by_hand_in_jax_and_on_the_host(method, continuous):
     shaping = shaping_of(method, KINDS[method])
     found = {}
     for compiled in (True, False):
-        moment = Moment(world_of(compiled, continuous), policy, None, jnp.asarray(round))
+        moment = ShapingContext(world_of(compiled, continuous), policy, None, jnp.asarray(round))
         found[compiled] = shaping.shape((), batch, moment, key)[1]
     act = lambda x: np.clip(np.asarray(x), -1, 1) if continuous else np.asarray(x)  # noqa: E731
     action, following_action = act(batch.action), act(next_actions(policy, batch, key))
@@ -102,7 +102,7 @@ def test_given_potentials_by_hand_in_jax_and_on_the_host(method, continuous):
 def test_vectorised_potentials_give_the_same():
     batch, key = make_batch(False), jax.random.key(5)
     for compiled in (True, False):
-        moment = Moment(world_of(compiled, False), None, None, jnp.asarray(0))
+        moment = ShapingContext(world_of(compiled, False), None, None, jnp.asarray(0))
         alone = shaping_of("pbrs", lean).shape((), batch, moment, key)[1]
         together = shaping_of("pbrs", lambda obs: lean(obs.T), vectorised=True).shape((), batch, moment, key)[1]
         np.testing.assert_allclose(alone.shaping, together.shaping, rtol=1e-5)

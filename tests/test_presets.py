@@ -9,14 +9,14 @@ import pytest
 
 import bipars
 from bipars.cli import _flag, follow_environment
-from bipars.config import Config, PPOConfig, UpperConfig, WeightConfig
-from bipars.envs.base import BoxActions, Spaces
 from bipars.errors import UsageError
 from bipars.methods import find_method, has_use_for, resolve
+from bipars.nets.spaces import BoxActions, Spaces
+from bipars.nets.weights import Range, ScalarWeights
 from bipars.presets import TORQUE_WEIGHTS, preset, task_term
 from bipars.program import build, complete
-from bipars.shaping.builtin import make_term
-from bipars.shaping.weights import Range, ScalarWeights
+from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.terms.builtin import make_term
 from bipars.upper.rcpo import Multiplier
 
 HOPPER = Spaces(11, BoxActions(3))

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bipars.cli import main
-from bipars.config import Config, DDPGConfig, WeightConfig
-from bipars.envs.base import DiscreteActions, Spaces
 from bipars.errors import RunDirectoryError
+from bipars.nets.spaces import DiscreteActions, Spaces
+from bipars.nets.weights import make_weights
 from bipars.presets import preset
 from bipars.program import complete
 from bipars.report.build import write_report
@@ -26,7 +26,7 @@ from bipars.report.tables import csv_text
 from bipars.report.text import verdict_text
 from bipars.report.verdict import verdicts
 from bipars.runs.directory import RunDirectory
-from bipars.shaping.weights import make_weights
+from bipars.settings.config import Config, DDPGConfig, WeightConfig
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, fake_seed, task

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bipars.config import Config, WeightConfig
 from bipars.report.build import write_report
 from bipars.report.heatmap import heat_map
 from bipars.report.panels import collect
 from bipars.report.watch import make_server
 from bipars.runs.directory import find_runs
 from bipars.runs.snapshots import load_snapshots
+from bipars.settings.config import Config, WeightConfig
 from fake_runs import ROUNDS, fake_cell, fake_snapshots
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

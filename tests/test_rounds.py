@@ -9,10 +9,10 @@ import optax
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
-from bipars.lower.advantages import gae
-from bipars.networks import ravel
+from bipars.nets.mlp import ravel
+from bipars.objective import gae
 from bipars.program import build, complete
+from bipars.settings.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.train import BiLevel, ascend
 from problems import assert_same
 
@@ -74,7 +74,7 @@ def test_a_round_moves_theta_and_phi_as_brute_force_does(method, kappa, trust, f
     )  # fmt: skip
     loop, key = build(config).algorithm, jax.random.key(7)
     before = loop.init(jnp.uint32(0))._replace(evidence=None if trust is None else jnp.asarray(trust))
-    _, batch = loop.world.run(loop.acting(before), before.env, jax.random.key(5))
+    _, batch = loop.sampler.run(loop.acting(before), before.env, jax.random.key(5))
     batch = batch._replace(action=batch.action.astype(jnp.int32))  # as it is in float32
     after, _, _ = loop.improve(before._replace(env=None), batch, key)
 
@@ -248,7 +248,7 @@ def test_the_loops_own_credit_is_the_derivative_of_its_modified_advantage(horizo
     )
     loop = build(config).algorithm
     state = loop.init(jnp.uint32(0))
-    _, batch = loop.world.run(state.learner.policy, state.env, jax.random.key(1))
+    _, batch = loop.sampler.run(state.learner.policy, state.env, jax.random.key(1))
     terms = jax.random.normal(jax.random.key(2), (104, 3, 2))
     samples = with_credit(loop, state, batch._replace(terms=terms))
     critic = state.learner.critics[0]
@@ -326,7 +326,7 @@ def test_modified_advantages_follow_the_weights_within_a_round():
     config = complete(Config(method="single", terms=("harmful", "beneficial"), ppo=settings, upper=upper))
     loop = build(config).algorithm
     state = loop.init(jnp.uint32(0))
-    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
+    _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(5))
     before = with_credit(loop, state, batch)
     moved = replace(state.weights, value=jnp.array([-0.7, 0.4]))
     after = with_credit(loop, state._replace(weights=moved), batch)
@@ -346,7 +346,7 @@ def test_following_is_how_advantages_move_up_to_second_order(env):
     config = complete(Config(env=env, method="mgl", terms=("harmful", "beneficial"), ppo=settings, upper=upper))
     loop = build(config).algorithm
     state = loop.init(jnp.uint32(0))
-    _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(5))
+    _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(5))
     before = with_credit(loop, state, batch)
     phi, as_weights = jax.flatten_util.ravel_pytree(state.weights)
     direction = jax.random.normal(jax.random.key(1), phi.shape)
@@ -398,7 +398,7 @@ def test_the_loop_puts_one_draw_at_theta_after_against_another_at_theta_before(e
     )
     loop, key = build(config).algorithm, jax.random.key(3)
     first, _ = jax.jit(loop.iterate)(loop.init(jnp.uint32(0)), jnp.uint32(0))  # so that the statistics are not trivial
-    _, batch = jax.jit(lambda s: loop.world.run(loop.acting(s), s.env, jax.random.key(5)))(first)
+    _, batch = jax.jit(lambda s: loop.sampler.run(loop.acting(s), s.env, jax.random.key(5)))(first)
     before = first._replace(env=None, batch=None, weights_optimiser=loop.weights_adam.init(first.weights))
     after, _, _ = loop.improve(before, batch, key)
     (found,) = [part.mu for part in jax.tree.leaves(after.weights_optimiser, is_leaf=_is_adam) if _is_adam(part)]

@@ -13,17 +13,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bipars.config import Config, PPOConfig
 from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from bipars.program import Objects, build, complete
 from bipars.report.summary import summarise_runs
-from bipars.reuse import with_weights_from
 from bipars.runs import directory
 from bipars.runs.checkpoint import decode_tree, verified_checkpoints
 from bipars.runs.directory import RunDirectory, check_root
 from bipars.runs.execute import execute, load_weights
 from bipars.runs.metrics import MetricsWriter, encode_row, read_last_row, read_metrics
-from bipars.shaping.terms import RewardTerm
+from bipars.runs.reuse import with_weights_from
+from bipars.settings.config import Config, PPOConfig
+from bipars.terms.term import RewardTerm
 
 ROUNDS = 300
 SMALL = complete(

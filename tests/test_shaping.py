@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import Config, WeightConfig
 from bipars.envs import CartPole
 from bipars.errors import UsageError
-from bipars.networks import to_numpy
+from bipars.nets.mlp import to_numpy
+from bipars.nets.weights import Range, make_weights
 from bipars.program import complete
-from bipars.shaping.builtin import make_term
-from bipars.shaping.terms import RewardTerm, Transition, check_names, check_terms
-from bipars.shaping.weights import Range, make_weights
+from bipars.settings.config import Config, WeightConfig
+from bipars.terms.builtin import make_term
+from bipars.terms.term import RewardTerm, Transition, check_names, check_terms
 
 RIGHT, LEFT = [0.0, 0.0, 0.1, 0.0], [0.0, 0.0, -0.1, 0.0]
 

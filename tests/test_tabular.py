@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.policies import CategoricalPolicy
 from bipars.lower.ppo import Samples, surrogate
-from bipars.networks import MLP, Linear, count_parameters, module, ravel
+from bipars.nets.mlp import MLP, Linear, count_parameters, module, ravel
+from bipars.nets.policies import CategoricalPolicy
 from bipars.upper.base import LowerStep, true_gradient
-from bipars.upper.credit import advantage_credit
 from bipars.upper.imgl import IncrementalMetaGradient
+from bipars.upper.jacobian import advantage_credit
 from bipars.upper.mgl import pull_back
 from problems import assert_same
 

@@ -15,12 +15,12 @@ import pytest
 
 from bipars.cli import main
 from bipars.compiling import at_once
-from bipars.config import Config
 from bipars.errors import UsageError
 from bipars.program import build, complete
 from bipars.report.panels import collect
 from bipars.runs.directory import RunDirectory
 from bipars.runtime import cores, own_cores
+from bipars.settings.config import Config
 from bipars.suite.work import PlannedRun, Work
 from fake_runs import ROUNDS, fake_cell, fake_seed
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.config import Config, PPOConfig, UpperConfig
-from bipars.lower.policies import GaussianPolicy
 from bipars.lower.ppo import Samples, probability_ratio
-from bipars.networks import MLP, Linear, ravel
+from bipars.nets.mlp import MLP, Linear, ravel
+from bipars.nets.policies import GaussianPolicy
 from bipars.program import build, complete
+from bipars.settings.config import Config, PPOConfig, UpperConfig
 from bipars.upper.trust import MOST, agreement, as_trusted, judge, pieces_of, pulls, trust
 from problems import assert_same, make_problem
 
@@ -166,7 +166,7 @@ def test_where_nothing_was_earned_and_nothing_ended_nothing_is_judged():
     """The true advantages of such a batch are an untrained critic's errors, which all parts have in common."""
     loop = small(update_period=320, num_envs=40)  # eight steps each: no pole falls so soon
     state = loop.init(jnp.uint32(0))._replace(evidence=jnp.full((), 3.0, float))
-    _, silent = loop.world.run(loop.acting(state), state.env, jax.random.key(0))
+    _, silent = loop.sampler.run(loop.acting(state), state.env, jax.random.key(0))
     assert not silent.done.any()
     assert not silent.reward.any()
     ends = silent.done.at[5, 0].set(True)
@@ -192,7 +192,7 @@ def test_without_trust_the_policy_is_the_one_of_the_true_reward():
     def policy(scale):
         loop = small()
         state = loop.init(jnp.uint32(0))._replace(evidence=jnp.zeros(()))
-        _, batch = loop.world.run(loop.acting(state), state.env, jax.random.key(0))
+        _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(0))
         state, _, signals = loop.improve(
             state._replace(env=None), batch._replace(terms=scale * batch.terms), jax.random.key(1)
         )

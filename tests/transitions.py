@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from bipars.config import PPOConfig
-from bipars.envs.base import BoxActions, DiscreteActions
-from bipars.envs.world import Batch
+from bipars.nets.spaces import BoxActions, DiscreteActions
+from bipars.rollout.batch import Batch
+from bipars.settings.config import PPOConfig
 
 GAMMA = 0.9
 ACTIONS = {False: DiscreteActions(2), True: BoxActions(1)}

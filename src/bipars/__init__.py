@@ -7,27 +7,27 @@ from bipars._gymnasium import register as _register
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
     from bipars.callbacks import Callback, TensorBoard
-    from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
     from bipars.results import load_results
+    from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
     from bipars.shaping.given import Potential
-    from bipars.shaping.terms import RewardTerm
+    from bipars.terms.term import RewardTerm
 
 _HOMES = {
     "BiPaRS": "agent",
     "BiparsError": "errors",
     "Callback": "callbacks",
-    "Config": "config",
-    "DDPGConfig": "config",
-    "DPBAConfig": "config",
+    "Config": "settings.config",
+    "DDPGConfig": "settings.config",
+    "DPBAConfig": "settings.config",
     "LearnedWeightFunction": "export",
-    "PPOConfig": "config",
+    "PPOConfig": "settings.config",
     "Potential": "shaping.given",
-    "RewardTerm": "shaping.terms",
+    "RewardTerm": "terms.term",
     "TensorBoard": "callbacks",
-    "UpperConfig": "config",
-    "WeightConfig": "config",
+    "UpperConfig": "settings.config",
+    "WeightConfig": "settings.config",
     "load_results": "results",
 }
 

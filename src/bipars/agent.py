@@ -11,26 +11,26 @@ import gymnasium
 import jax
 import numpy as np
 
-from bipars.acting import ActingPolicy
 from bipars.callbacks import Callback, UpdateFunction, as_callbacks
-from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
-from bipars.envs.make import Env, environment_name
-from bipars.envs.stepped import SteppedWorld
 from bipars.errors import UsageError
 from bipars.export import LearnedWeightFunction, ShapedEnv
 from bipars.methods import find_method
 from bipars.presets import task_term
 from bipars.program import Objects, Program, build, complete
 from bipars.progress import training_bar
+from bipars.rollout.acting import ActingPolicy
+from bipars.rollout.host_sampler import HostSampler
+from bipars.rollout.make import Env, environment_name
 from bipars.runs.checkpoint import replace_checkpoint
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
 from bipars.runs.stopping import stop_requests
-from bipars.shaping.builtin import make_term
+from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.shaping.given import Potential
-from bipars.shaping.terms import RewardTerm, TermFunction
-from bipars.shaping.true_reward import TrueReward
 from bipars.signals import check_finite, summarise
+from bipars.terms.builtin import make_term
+from bipars.terms.term import RewardTerm, TermFunction
+from bipars.terms.true_reward import TrueReward
 from bipars.train import TrainState
 from bipars.upper.trust import trust
 
@@ -158,9 +158,9 @@ class BiPaRS:
     def policy(self) -> ActingPolicy:
         """The policy as it is now, by itself: `agent.policy.predict(observations)`."""
         if self._acting is None or self._acting[0] is not self._state:
-            world = self._program.algorithm.world
+            sampler = self._program.algorithm.sampler
             policy = self._program.algorithm.acting(self._state)
-            acting = ActingPolicy(policy, world.observation_space, world.action_space, self.config.seed)
+            acting = ActingPolicy(policy, sampler.observation_space, sampler.action_space, self.config.seed)
             self._acting = self._state, acting
         return self._acting[1]
 
@@ -180,14 +180,14 @@ class BiPaRS:
 
     def weight_function(self) -> LearnedWeightFunction:
         """The weights as they are now, frozen, as a plain callable that can be saved to one small file."""
-        world, state = self._program.algorithm.world, self._state
+        sampler, state = self._program.algorithm.sampler, self._state
         return LearnedWeightFunction(
             state.weights,
             state.scales.observations,
             self.config.weights,
             self._program.term_names,
-            world.observation_space,
-            world.action_space,
+            sampler.observation_space,
+            sampler.action_space,
         )
 
     def shaped_env(self, env: gymnasium.Env[Any, Any]) -> ShapedEnv:
@@ -206,9 +206,9 @@ class BiPaRS:
 
     def close(self) -> None:
         """Ends the environments; only those with processes of their own (`vector="async"`) need it."""
-        world = self._program.algorithm.world
-        if isinstance(world, SteppedWorld):
-            world.close()
+        sampler = self._program.algorithm.sampler
+        if isinstance(sampler, HostSampler):
+            sampler.close()
 
     def evaluate(self, seed: int = 0) -> tuple[float, float]:
         """Mean true return and mean length of greedy episodes."""
@@ -216,7 +216,7 @@ class BiPaRS:
         if whole is None or not 0 <= whole < 2**32:
             raise UsageError(f"seed is {seed!r}; expected a whole number in [0, 2^32)")
         algorithm = self._program.algorithm
-        result = algorithm.world.evaluate(algorithm.acting(self._state), jax.random.key(np.uint32(whole)))
+        result = algorithm.sampler.evaluate(algorithm.acting(self._state), jax.random.key(np.uint32(whole)))
         return float(np.mean(result.true_return)), float(np.mean(result.length))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -349,6 +349,6 @@ def _as_dict(settings: Any) -> dict[str, Any]:
         return dataclasses.asdict(settings)
     if not isinstance(settings, Mapping):
         raise UsageError(
-            f"settings are {settings!r}; expected a dictionary or an object such as bipars.config.PPOConfig"
+            f"settings are {settings!r}; expected a dictionary or an object such as bipars.settings.config.PPOConfig"
         )
     return dict(settings)

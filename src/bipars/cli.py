@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.errors import BiparsError, UsageError
 from bipars.monks.config import MonksConfig
 from bipars.report.commands import Render, Report, Watch
-from bipars.settings import unchecked
+from bipars.settings.base import unchecked
+from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.suite.commands import Resume, SuiteCommand, count_workers, with_run
 
 PRESET = Config()
@@ -137,9 +137,9 @@ class Train:
 
     def run(self) -> int:
         from bipars.program import complete
-        from bipars.reuse import with_weights_from
         from bipars.runs.directory import RunDirectory, check_root, seed_directory
-        from bipars.seeds import parse_seeds
+        from bipars.runs.reuse import with_weights_from
+        from bipars.settings.seeds import parse_seeds
         from bipars.suite.finish import STOPPED, finish, local_engine, runner_of, show_results
         from bipars.suite.work import check_cores, existing
 
@@ -210,8 +210,8 @@ class List:
     def run(self) -> int:
         from bipars.envs import ENVIRONMENTS
         from bipars.methods import METHODS
-        from bipars.shaping.builtin import TERMS
         from bipars.suite.shipped import shipped
+        from bipars.terms.builtin import TERMS
 
         print("environments:", ", ".join(ENVIRONMENTS))
         print("terms:       ", ", ".join(TERMS))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bipars.shaping.terms import TermFunction
+from bipars.terms.term import TermFunction
 
 
 def vectorised(fn: TermFunction) -> TermFunction:

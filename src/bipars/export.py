@@ -17,17 +17,17 @@ import numpy as np
 from gymnasium import Space
 from safetensors import SafetensorError, safe_open
 
-from bipars.config import WeightConfig
 from bipars.envs import spaces
-from bipars.envs.base import Spaces
 from bipars.errors import CheckpointError, UsageError
-from bipars.lower.normalise import Moments
-from bipars.networks import to_numpy
+from bipars.nets.mlp import to_numpy
+from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import Spaces
+from bipars.nets.weights import WeightFunction, make_weights
 from bipars.runs.checkpoint import decode_tree, encode_tree
 from bipars.runs.files import write_atomically
-from bipars.shaping.terms import CompiledTerm, RewardTerm
-from bipars.shaping.true_reward import TrueReward
-from bipars.shaping.weights import WeightFunction, make_weights
+from bipars.settings.config import WeightConfig
+from bipars.terms.term import CompiledTerm, RewardTerm
+from bipars.terms.true_reward import TrueReward
 
 FORMAT = "bipars weight function 1"
 
@@ -41,7 +41,7 @@ class LearnedWeightFunction:
     def __init__(
         self,
         weights: WeightFunction,
-        moments: Moments | None,
+        moments: RunningMoments | None,
         config: WeightConfig,
         terms: Sequence[str],
         observation_space: Space[Any],
@@ -91,7 +91,7 @@ class LearnedWeightFunction:
             spaces.from_description(json.loads(about[name])) for name in ("observation_space", "action_space")
         )
         sizes = Spaces(spaces.observation_size(observation_space), spaces.action_space(action_space))
-        moments = Moments.fresh((sizes.observation_size,)) if normalised else None
+        moments = RunningMoments.fresh((sizes.observation_size,)) if normalised else None
         like = jax.eval_shape(lambda: (make_weights(jax.random.key(0), config, sizes, len(terms)), moments))
         weights, moments = decode_tree(Path(path).read_bytes(), like, str(path))
         return LearnedWeightFunction(weights, moments, config, terms, observation_space, action_space)

@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 import jax
 
-from bipars.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
-from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError, unknown
 from bipars.lower.replay import bytes_per_transition
-from bipars.networks import count_parameters
-from bipars.settings import require
-from bipars.shaping.builtin import TORQUE_LIMIT, TorqueTerm
+from bipars.nets.mlp import count_parameters
+from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.weights import FORMS, make_weights
+from bipars.settings.base import require
+from bipars.settings.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.shaping.dpba import LearnedPotential
 from bipars.shaping.given import GivenPotential, Potential, Second, is_cartpole, usual_potential
-from bipars.shaping.potentials import PotentialShaping
-from bipars.shaping.terms import RewardTerm
-from bipars.shaping.weights import FORMS, make_weights
+from bipars.shaping.potential_based import PotentialShaping
+from bipars.terms.builtin import TORQUE_LIMIT, TorqueTerm
+from bipars.terms.term import RewardTerm
 from bipars.upper.base import Estimator
 from bipars.upper.deterministic import DeterministicIncremental, DeterministicMapping, DeterministicMetaGradient
 from bipars.upper.em import ExplicitMapping

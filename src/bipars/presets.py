@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bipars.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.envs import find_compiled
+from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 
 TORQUE_WEIGHTS = {"Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100}
 """w of the torque term, which brings it to the scale of the task's reward (the paper's table of appendix D)."""

@@ -10,20 +10,20 @@ import jax
 import numpy as np
 
 from bipars.callbacks import require_tensorboard
-from bipars.config import Config
-from bipars.envs.base import Spaces
-from bipars.envs.make import Env, check_threads, check_world, is_compiled, make_world
 from bipars.errors import UsageError
-from bipars.lower.normalise import Moments
 from bipars.methods import find_method, resolve
+from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import Spaces
+from bipars.nets.weights import WeightFunction
 from bipars.presets import task_term
+from bipars.rollout.make import Env, check_sampler, check_threads, is_compiled, make_sampler
 from bipars.runtime import enable_compilation_cache
-from bipars.shaping.builtin import make_term
+from bipars.settings.config import Config
 from bipars.shaping.given import GivenPotential, Potential, make_potential
-from bipars.shaping.terms import RewardTerm, TermFunction
-from bipars.shaping.true_reward import TrueReward
-from bipars.shaping.weights import WeightFunction
-from bipars.signals import Signals
+from bipars.signals import RoundStats
+from bipars.terms.builtin import make_term
+from bipars.terms.term import RewardTerm, TermFunction
+from bipars.terms.true_reward import TrueReward
 from bipars.train import BiLevel, TrainState
 from bipars.train_deterministic import DeterministicBiLevel
 
@@ -34,7 +34,7 @@ class Program:
 
     algorithm: BiLevel
     compiled_init: Callable[..., TrainState]
-    compiled_iterate: Callable[..., tuple[TrainState, Signals]]
+    compiled_iterate: Callable[..., tuple[TrainState, RoundStats]]
 
     terms: tuple[RewardTerm, ...]
 
@@ -56,13 +56,13 @@ class Program:
         weights, observations = learned or (None, None)
         return self.compiled_init(np.uint32(seed), weights, observations)
 
-    def iterate(self, state: TrainState, seed: int) -> tuple[TrainState, Signals]:
+    def iterate(self, state: TrainState, seed: int) -> tuple[TrainState, RoundStats]:
         """One round; `state` itself stays as it was."""
         return self.compiled_iterate(state, np.uint32(seed))
 
     def abstract_state(self) -> TrainState:
         """Shapes and types of the state."""
-        if self.algorithm.world.compiled:
+        if self.algorithm.sampler.compiled:
             return jax.eval_shape(self.algorithm.init, np.uint32(0))
         return self.init(0)
 
@@ -71,7 +71,7 @@ class LearnedWeights(NamedTuple):
     """A weight function, and the statistics of the observations it was shown."""
 
     weights: WeightFunction
-    observations: Moments | None
+    observations: RunningMoments | None
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def complete(config: Config, objects: Objects = NO_OBJECTS, tried: dict[Any, Spa
     options = json.dumps(config.env_options, sort_keys=True)
     trial = (config.env, options, config.terms, config.reward, config.vector, config.method, config.potential)
     if trial not in tried:
-        tried[trial] = check_world(config, make_terms(config, objects.terms), true_reward, objects.env, given)
+        tried[trial] = check_sampler(config, make_terms(config, objects.terms), true_reward, objects.env, given)
     return resolve(config, tried[trial])
 
 
@@ -152,13 +152,13 @@ def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Progra
     ahead = int(learns and config.upper.sampling == "round")
     algorithm = (DeterministicBiLevel if method.deterministic else BiLevel)(
         config,
-        make_world(config, terms, TrueReward(config.reward, objects.true_reward), objects.env, ahead),
+        make_sampler(config, terms, TrueReward(config.reward, objects.true_reward), objects.env, ahead),
         len(terms),
         method,
         method.estimator(config) if learns and method.estimator else None,
         method.multiplier,
         method.shaping(config, find_potential(config, objects.potential)),
     )
-    if algorithm.world.compiled:
+    if algorithm.sampler.compiled:
         return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate), terms)
     return Program(algorithm, algorithm.init, algorithm.iterate, terms)

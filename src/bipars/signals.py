@@ -9,8 +9,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
-from bipars.envs.world import Batch, Evaluation
 from bipars.errors import NonFiniteError
+from bipars.rollout.batch import Batch, Evaluation
 
 
 class EpisodeSums(NamedTuple):
@@ -29,7 +29,7 @@ class Visited(NamedTuple):
     terms: Float[Array, "sample term"]
 
 
-class Signals(NamedTuple):
+class RoundStats(NamedTuple):
     reward: Float[Array, "time env"]
     terms: Float[Array, "time env term"]
     weights: Float[Array, "time env term"]
@@ -102,7 +102,7 @@ def episode_sums(
     return EpisodeSums(batch.done, sums), left
 
 
-def check_finite(signals: Signals, term_names: Sequence[str], first_step: int) -> None:
+def check_finite(signals: RoundStats, term_names: Sequence[str], first_step: int) -> None:
     """Stops the run where a reward, a term or a gradient is no longer a number."""
     reward = np.asarray(signals.reward)
     check_rewards(reward, np.asarray(signals.terms), term_names, first_step)
@@ -135,7 +135,7 @@ def check_signals(named: Sequence[tuple[str, np.ndarray]], first_step: int) -> N
             )
 
 
-def summarise(signals: Signals, term_names: Sequence[str]) -> dict[str, Any]:
+def summarise(signals: RoundStats, term_names: Sequence[str]) -> dict[str, Any]:
     """One row of metrics. Sums are per finished episode; weights are over the states visited in the round."""
     ended = np.asarray(signals.episodes.ended)
     finished = np.asarray(signals.episodes.sums)[ended]

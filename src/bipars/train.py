@@ -10,11 +10,15 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.compiling import at_once, compiled, in_halves
-from bipars.config import Config
-from bipars.envs.world import Batch, Evaluation, World
-from bipars.lesson import Lesson, Scales, credit_of, draw_minibatches, gradients_of, learn_from, with_baseline
-from bipars.lower.normalise import Moments, ReturnScale
-from bipars.lower.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
+from bipars.lower.advantages import (
+    Scales,
+    UpdateData,
+    compute_advantages,
+    credit_of,
+    draw_minibatches,
+    gradients_of,
+    with_baseline,
+)
 from bipars.lower.ppo import (
     Learner,
     Samples,
@@ -27,10 +31,14 @@ from bipars.lower.ppo import (
     surrogate_gradients,
 )
 from bipars.methods import Method
-from bipars.networks import count_parameters, ravel
-from bipars.shaping.potentials import Moment, PotentialShaping
-from bipars.shaping.weights import WeightFunction, make_weights
-from bipars.signals import Signals, episode_sums, gradient_log, sample_visited
+from bipars.nets.mlp import count_parameters, ravel
+from bipars.nets.policies import HyperPolicy, NormalisedPolicy, Policy, make_policy
+from bipars.nets.running import ReturnScale, RunningMoments
+from bipars.nets.weights import WeightFunction, make_weights
+from bipars.rollout.batch import Batch, Evaluation, Sampler
+from bipars.settings.config import Config
+from bipars.shaping.potential_based import PotentialShaping, ShapingContext
+from bipars.signals import RoundStats, episode_sums, gradient_log, sample_visited
 from bipars.upper.base import Deferring, Estimator, LowerStep, Theta, h_of_round
 from bipars.upper.baseline import Clock
 from bipars.upper.rcpo import Multiplier
@@ -42,7 +50,7 @@ class TrainState(NamedTuple):
 
     round: Int[Array, ""]
     env: Any
-    """The environments, as their world keeps them."""
+    """The environments, as their sampler keeps them."""
     batch: Batch | None
     """Sampling mode `round`: what the newest policy has already experienced."""
     learner: Any
@@ -73,7 +81,7 @@ class BiLevel:
     """
 
     config: Config
-    world: World
+    sampler: Sampler
     num_terms: int
     method: Method
     estimator: Estimator | None
@@ -84,31 +92,31 @@ class BiLevel:
     """Shaping by differences of a potential."""
 
     def init(
-        self, seed: Int[Array, ""], weights: WeightFunction | None = None, observations: Moments | None = None
+        self, seed: Int[Array, ""], weights: WeightFunction | None = None, observations: RunningMoments | None = None
     ) -> TrainState:
         """Lines 1-3. `weights` (and the statistics they were learned with) replace the fresh weight function."""
         env_key, network_key, run_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2**31), 3)
-        state = self.init_networks(network_key, weights, observations)._replace(env=self.world.reset(env_key))
+        state = self.init_networks(network_key, weights, observations)._replace(env=self.sampler.reset(env_key))
         if self.samples_by_round:
-            env, batch = self.world.run(self.acting(state), state.env, run_key)
+            env, batch = self.sampler.run(self.acting(state), state.env, run_key)
             state = state._replace(env=env, batch=batch)
         return state
 
-    def iterate(self, state: TrainState, seed: Int[Array, ""]) -> tuple[TrainState, Signals]:
+    def iterate(self, state: TrainState, seed: Int[Array, ""]) -> tuple[TrainState, RoundStats]:
         """One round, lines 4-23."""
         run_key, draw_key, evaluation_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.round), 3)
         env, batch = state.env, state.batch
         if batch is None:
-            env, batch = self.world.run(self.acting(state), env, run_key)  # lines 5-6
+            env, batch = self.sampler.run(self.acting(state), env, run_key)  # lines 5-6
         if self.potential is not None:
-            moment = Moment(self.world, self.acting(state), state.scales.observations, state.round)
-            potential, advice = self.potential.shape(state.potential, batch, moment, jax.random.fold_in(run_key, 1))
+            context = ShapingContext(self.sampler, self.acting(state), state.scales.observations, state.round)
+            potential, advice = self.potential.shape(state.potential, batch, context, jax.random.fold_in(run_key, 1))
             state, batch = state._replace(potential=potential), batch._replace(advice=advice)
         learned, lesson, signals = self.improve(state._replace(env=None, batch=None), batch, draw_key)  # 7-14, 18-22
 
         following = None
         if self.samples_by_round:
-            env, following = self.world.run(self.acting(learned), env, run_key)  # lines 15-16
+            env, following = self.sampler.run(self.acting(learned), env, run_key)  # lines 15-16
             learned, norm = self.weigh_round(learned, following, state.learner.policy, lesson)
             signals.log["weight_gradient_norm"] = norm
         learned, evaluation = self.evaluate_when_due(learned, evaluation_key)
@@ -118,22 +126,22 @@ class BiLevel:
 
     @compiled
     def init_networks(
-        self, key: PRNGKeyArray, weights: WeightFunction | None, observations: Moments | None
+        self, key: PRNGKeyArray, weights: WeightFunction | None, observations: RunningMoments | None
     ) -> TrainState:
-        config, world = self.config, self.world
+        config, sampler = self.config, self.sampler
         keys = jax.random.split(key, 3)
         if weights is None:
-            weights = make_weights(keys[0], config.weights, world, self.num_terms)
-        hints = weights.hint(jnp.zeros(world.observation_size)).size if self.method.hyper_policy else 0  # type: ignore[attr-defined]
-        policy = make_policy(keys[1], config.ppo, world, extra_inputs=hints)
+            weights = make_weights(keys[0], config.weights, sampler, self.num_terms)
+        hints = weights.hint(jnp.zeros(sampler.observation_size)).size if self.method.hyper_policy else 0  # type: ignore[attr-defined]
+        policy = make_policy(keys[1], config.ppo, sampler, extra_inputs=hints)
         critics = 1 + (self.estimator is not None)
         if observations is None and config.ppo.normalise_observations:
-            observations = Moments.fresh((world.observation_size,))
+            observations = RunningMoments.fresh((sampler.observation_size,))
         returns = tuple(ReturnScale.fresh(config.ppo.num_envs) for _ in range(critics))
         h = () if self.estimator is None else self.estimator.init(policy, weights, self._no_samples(weights))
         return self.start(
             key,
-            init_learner(keys[2], config.ppo, world.observation_size, policy, critics),
+            init_learner(keys[2], config.ppo, sampler.observation_size, policy, critics),
             weights,
             h,
             Scales(observations, returns if config.ppo.normalise_returns else ()),
@@ -150,7 +158,7 @@ class BiLevel:
             weights=weights,
             weights_optimiser=self.weights_adam.init(weights),
             h=h,
-            potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), self.world),
+            potential=() if self.potential is None else self.potential.init(jax.random.fold_in(key, 1), self.sampler),
             scales=scales,
             unfinished=jnp.zeros((self.config.lower.num_envs, sums)),
             evidence=jnp.full((), MOST, float) if self.earns_trust else None,
@@ -202,7 +210,7 @@ class BiLevel:
         """The policy as it learns: explicit mapping shows it the weights."""
         return HyperPolicy(policy, weights) if self.method.hyper_policy else policy
 
-    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, Lesson, Signals]:
+    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, UpdateData, RoundStats]:
         """All gradient steps of one round on its batch: those of theta and phi and, by themselves, the critics'."""
         two = self.config.threads > 1
         seen, lesson, signals = self.prepare(state, batch, key)
@@ -229,29 +237,31 @@ class BiLevel:
     # Each part returns what it changed, by name: what a compiled part passes through, it copies.
 
     @compiled
-    def prepare(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[dict[str, Any], Lesson, Signals]:
+    def prepare(
+        self, state: TrainState, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[dict[str, Any], UpdateData, RoundStats]:
         """What there is to learn from a batch, and what there is to tell of it."""
-        samples, z, scales, scale = self.learn_from(state, batch, batch.terms)
+        samples, z, scales, scale = self.compute_advantages(state, batch, batch.terms)
         unfinished = jnp.where(batch.restarted, 0.0, state.unfinished)
         episodes, unfinished = episode_sums(unfinished, batch, z)
         shaping = batch.advice and batch.advice.shaping
         log = {} if batch.advice is None else dict(batch.advice.log)
-        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
+        signals = RoundStats(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch), shaping)
         draws = draw_minibatches(key, self.config.ppo, samples.log_prob.size, self.shares_draws)
-        lesson = Lesson(samples, *draws, batch.terms, batch.done, scale)
+        lesson = UpdateData(samples, *draws, batch.terms, batch.done, scale)
         seen = {"scales": scales, "unfinished": unfinished}
         if state.clock is not None:
             seen["clock"], to_go = state.clock.advance(batch.terminated, batch.done, batch.restarted)
             lesson = with_baseline(self.config, state.learner.critics[0], lesson, to_go)
         return seen, lesson, signals
 
-    def learn_from(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:
-        return learn_from(
+    def compute_advantages(self, state: TrainState, batch: Batch, terms: Array | None) -> Any:
+        return compute_advantages(
             self.config, state.learner, state.weights, state.scales, batch, terms, to_judge=self.earns_trust
         )
 
     @compiled
-    def credit(self, weights: WeightFunction, lesson: Lesson) -> Float[Array, "sample phi"]:
+    def credit(self, weights: WeightFunction, lesson: UpdateData) -> Float[Array, "sample phi"]:
         return credit_of(self.config, weights, lesson)
 
     @property
@@ -261,7 +271,7 @@ class BiLevel:
         return ppo.num_envs * pieces_of(ppo.update_period // ppo.num_envs, ppo.num_envs)
 
     @compiled
-    def pulls(self, policy: Theta, lesson: Lesson, parts: Int[Array, " part"]) -> tuple[Array, Array]:
+    def pulls(self, policy: Theta, lesson: UpdateData, parts: Int[Array, " part"]) -> tuple[Array, Array]:
         return pulls(policy, lesson.samples, self.config.ppo.num_envs, parts)
 
     @compiled
@@ -277,7 +287,7 @@ class BiLevel:
 
     @compiled
     def improve_policy(
-        self, state: TrainState, lesson: Lesson
+        self, state: TrainState, lesson: UpdateData
     ) -> tuple[dict[str, Any], Float[Array, "step batch"] | None, dict[str, Array]]:
         """The steps of theta and, where phi learns with each of them, of phi; else what phi will learn from."""
         samples = lesson.samples._replace(value_targets=())
@@ -315,7 +325,7 @@ class BiLevel:
 
     @compiled
     def credited(
-        self, weights: WeightFunction, lesson: Lesson, gains: Float[Array, "step batch"], some: Int[Array, " some"]
+        self, weights: WeightFunction, lesson: UpdateData, gains: Float[Array, "step batch"], some: Int[Array, " some"]
     ) -> WeightFunction:
         """Gradients of phi by some of theta's steps, given what was gained there by the samples they were taken on."""
         of_all = jnp.zeros((some.size, lesson.samples.log_prob.size))
@@ -336,12 +346,14 @@ class BiLevel:
         (weights, optimiser), _ = jax.lax.scan(steps, (weights, optimiser), every)
         return {"weights": weights, "weights_optimiser": optimiser}, gradient_log(every)
 
-    def gradients(self, weights: WeightFunction, lesson: Lesson, gains: Float[Array, "step sample"]) -> WeightFunction:
+    def gradients(
+        self, weights: WeightFunction, lesson: UpdateData, gains: Float[Array, "step sample"]
+    ) -> WeightFunction:
         """Of the true return, one for each row of `gains`, as phi sees steps: as if the terms were trusted."""
         return gradients_of(self.config, weights, lesson, SHARE * gains if self.earns_trust else gains)
 
     @compiled
-    def improve_critics(self, learner: Learner, lesson: Lesson) -> tuple[dict[str, Any], dict[str, Array]]:
+    def improve_critics(self, learner: Learner, lesson: UpdateData) -> tuple[dict[str, Any], dict[str, Array]]:
         """The critics' steps, on the minibatches of theta's."""
         config, samples = self.config.ppo, lesson.samples
         relative = (config.relative_value_loss, self.config.upper.relative_value_loss)
@@ -365,12 +377,12 @@ class BiLevel:
 
     @compiled
     def weigh_round(
-        self, state: TrainState, following: Batch, before: Theta, lesson: Lesson
+        self, state: TrainState, following: Batch, before: Theta, lesson: UpdateData
     ) -> tuple[TrainState, Float[Array, ""]]:
         """Sampling mode `round`: one step of phi on what the new policy has experienced."""
         assert self.estimator is not None
         step = LowerStep(before, self.believed(lesson.samples))
-        fresh, *_ = self.learn_from(state, following, None)
+        fresh, *_ = self.compute_advantages(state, following, None)
         policy, h = state.learner.policy, state.h
         if self.deferring is not None:
             gains = self.deferring.gains(step, policy, fresh)  # lines 9-10
@@ -424,21 +436,21 @@ class BiLevel:
         """The newest evaluation, which is of this very policy in every `evaluation_every`-th round."""
         every = self.config.evaluation_every
         if every == 1:
-            return state, self.world.evaluate(self.acting(state), key)
+            return state, self.sampler.evaluate(self.acting(state), key)
         due = (state.round % every == 0) | (state.round == self.config.num_updates - self.samples_by_round)
         assert state.evaluation is not None
-        if self.world.compiled:
+        if self.sampler.compiled:
             evaluation = jax.lax.cond(
-                due, lambda: self.world.evaluate(self.acting(state), key), lambda: state.evaluation
+                due, lambda: self.sampler.evaluate(self.acting(state), key), lambda: state.evaluation
             )
         else:
-            evaluation = self.world.evaluate(self.acting(state), key) if due else state.evaluation
+            evaluation = self.sampler.evaluate(self.acting(state), key) if due else state.evaluation
         return state._replace(evaluation=evaluation), evaluation
 
     def _no_samples(self, weights: WeightFunction) -> Samples:
         """A minibatch of nothing, in the shapes of those to come."""
         credit = count_parameters(weights) if self.estimator is not None and self.estimator.needs_credit else None
-        return no_samples(self.config.ppo.batch_size, self.world, credit)
+        return no_samples(self.config.ppo.batch_size, self.sampler, credit)
 
     def _no_evaluation(self) -> Evaluation:
         # With their types given: weak ones would become strong, and what takes them be compiled anew.

@@ -10,10 +10,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.compiling import compiled
-from bipars.config import DDPGConfig
-from bipars.envs.base import BoxActions
-from bipars.envs.world import Batch
-from bipars.lesson import Scales
+from bipars.lower.advantages import Scales
 from bipars.lower.ddpg import (
     Critics,
     DeterministicLearner,
@@ -28,11 +25,14 @@ from bipars.lower.ddpg import (
     squared_error,
     td_target,
 )
-from bipars.lower.normalise import Moments
-from bipars.lower.policies import Policy
 from bipars.lower.replay import Replay, Transitions
-from bipars.shaping.weights import WeightFunction, make_weights, with_unit
-from bipars.signals import Signals, episode_sums, sample_visited, signal_to_noise
+from bipars.nets.policies import Policy
+from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import BoxActions
+from bipars.nets.weights import WeightFunction, make_weights, with_unit
+from bipars.rollout.batch import Batch
+from bipars.settings.config import DDPGConfig
+from bipars.signals import RoundStats, episode_sums, sample_visited, signal_to_noise
 from bipars.train import BiLevel, TrainState, ascend
 from bipars.upper.base import h_of_round
 from bipars.upper.deterministic import DeterministicStep, Judged
@@ -64,23 +64,23 @@ class DeterministicBiLevel(BiLevel):
 
     @compiled
     def init_networks(
-        self, key: PRNGKeyArray, weights: WeightFunction | None, observations: Moments | None
+        self, key: PRNGKeyArray, weights: WeightFunction | None, observations: RunningMoments | None
     ) -> TrainState:
-        config, world, settings = self.config, self.world, self.settings
-        assert isinstance(world.actions, BoxActions)
+        config, sampler, settings = self.config, self.sampler, self.settings
+        assert isinstance(sampler.actions, BoxActions)
         assert settings.replay_capacity is not None
         weights_key, network_key = jax.random.split(key)
         if weights is None:
-            weights = make_weights(weights_key, config.weights, world, self.num_terms)
+            weights = make_weights(weights_key, config.weights, sampler, self.num_terms)
         policy, critics = init_deterministic(
             network_key,
             settings,
-            world.observation_size,
-            world.actions.size,
+            sampler.observation_size,
+            sampler.actions.size,
             hints=self.num_terms if self.method.hyper_policy else 0,
             z_inputs=None if self.estimator is None else self.num_terms,
         )
-        replay = Replay.empty(settings.replay_capacity, world.observation_size, world.actions.size, self.num_terms)
+        replay = Replay.empty(settings.replay_capacity, sampler.observation_size, sampler.actions.size, self.num_terms)
         learner = DeterministicLearner(
             policy, policy_adam(settings).init(policy), critics, critic_adam(settings).init(critics), policy, critics,
             replay, Units.plain(self.num_terms),
@@ -99,7 +99,7 @@ class DeterministicBiLevel(BiLevel):
         return ExploringPolicy(policy, noise, jnp.asarray(state.round < self.warmup_rounds))
 
     @compiled
-    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, None, Signals]:
+    def improve(self, state: TrainState, batch: Batch, key: PRNGKeyArray) -> tuple[TrainState, None, RoundStats]:
         """Remembers the batch; then, once there is enough to remember, all gradient steps of the round."""
         z = state.weights(batch.obs, batch.action)
         state = state._replace(learner=state.learner._replace(replay=state.learner.replay.add(batch)))
@@ -112,7 +112,7 @@ class DeterministicBiLevel(BiLevel):
         enough = state.round + 1 >= self.warmup_rounds
         state, log = jax.lax.cond(enough, lambda: self.learn(state, key), wait)
         episodes, unfinished = episode_sums(jnp.where(batch.restarted, 0.0, state.unfinished), batch, z)
-        signals = Signals(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch))
+        signals = RoundStats(batch.reward, batch.terms, z, episodes, None, log, sample_visited(batch))
         return state._replace(round=state.round + 1, unfinished=unfinished), None, signals
 
     def measure_units(self, state: TrainState) -> TrainState:
@@ -165,8 +165,8 @@ class DeterministicBiLevel(BiLevel):
     def draw_noise(self, key: PRNGKeyArray, lead: tuple[int, ...]) -> Noise:
         """All random numbers of a round at once: drawing them step by step costs more, to run and to compile."""
         shift_key, smoothing_key = jax.random.split(key)
-        assert isinstance(self.world.actions, BoxActions)
-        action_size = self.world.actions.size
+        assert isinstance(self.sampler.actions, BoxActions)
+        action_size = self.sampler.actions.size
         return Noise(
             jax.random.normal(shift_key, (*lead, self.num_terms)) if self.method.hyper_policy else None,
             jax.random.normal(smoothing_key, (*lead, action_size)) if self.settings.target_noise else None,

@@ -83,10 +83,10 @@ def measure_point(line: Line, size: int) -> Point:
     import jax
     import jax.numpy as jnp
 
-    from bipars.config import Config
-    from bipars.networks import count_parameters
+    from bipars.nets.mlp import count_parameters
     from bipars.program import build, complete
-    from bipars.upper.credit import advantage_credit
+    from bipars.settings.config import Config
+    from bipars.upper.jacobian import advantage_credit
 
     width = {"n": SMALL, "m": SMALL} | ({} if line.grows == "K" else {line.grows: size})
     settings = {
@@ -119,7 +119,7 @@ def _shapes(loop: "BiLevel") -> Any:
     policy, samples = state.learner.policy, loop._no_samples(state.weights)
     step = loop.lower_step(state.learner, state.weights, samples, jnp.ones(()) if loop.earns_trust else None)[1]
     lead = (ppo.update_period // ppo.num_envs, ppo.num_envs)
-    batch = (jnp.zeros((*lead, loop.world.observation_size)), jnp.zeros(lead, int), jnp.zeros((*lead, 1)))
+    batch = (jnp.zeros((*lead, loop.sampler.observation_size)), jnp.zeros(lead, int), jnp.zeros((*lead, 1)))
     return (
         state.h,
         (step, policy, state.weights, samples._replace(credit=None, weighted=None)),

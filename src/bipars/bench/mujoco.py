@@ -73,7 +73,7 @@ def _rate(step: Callable[[np.ndarray], Any], actions: np.ndarray) -> float:
 
 def _nothing_to_say(observation_size: int, action_size: int) -> Any:
     """A network that leaves actions to their noise."""
-    from bipars.lower.policies import Network
+    from bipars.nets.policies import Network
 
     nothing = np.zeros(observation_size, np.float32), np.zeros(action_size, np.float32)
     ones = np.ones(observation_size, np.float32), np.ones(action_size, np.float32)
@@ -82,10 +82,10 @@ def _nothing_to_say(observation_size: int, action_size: int) -> Any:
 
 
 class _Noting:
-    """A world that remembers what it did last."""
+    """A sampler that remembers what it did last."""
 
-    def __init__(self, world: Any) -> None:
-        self._world = world
+    def __init__(self, sampler: Any) -> None:
+        self._world = sampler
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world, name)
@@ -108,9 +108,9 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     import jax
     import jax.numpy as jnp
 
-    from bipars.config import Config
     from bipars.envs.mujoco import MujocoEnvironment
     from bipars.program import build, complete
+    from bipars.settings.config import Config
 
     settings = {
         "env": task,
@@ -123,19 +123,19 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     config = Config.from_dict(settings)
     assert config.ppo.update_period == STEPS
     algorithm = build(complete(config)).algorithm
-    world: Any = _Noting(algorithm.world)
-    algorithm = replace(algorithm, world=world)
+    sampler: Any = _Noting(algorithm.sampler)
+    algorithm = replace(algorithm, sampler=sampler)
     start = algorithm.init(jnp.uint32(0))
     algorithm.iterate(start, jnp.uint32(0))
     env = MujocoEnvironment(task, num_envs, threads)
-    actions, given = np.asarray(world.batch.action), _nothing_to_say(env.observation_size, env.action_size)
+    actions, given = np.asarray(sampler.batch.action), _nothing_to_say(env.observation_size, env.action_size)
     seconds, alone = [], []
     for _ in range(updates):
         began = time.perf_counter()
         state, signals = algorithm.iterate(start, jnp.uint32(0))
         jax.block_until_ready((state.learner, signals))
         between = time.perf_counter()
-        env.restore(world.began.snapshot)
+        env.restore(sampler.began.snapshot)
         env.run(given, actions)
         seconds.append(between - began)
         alone.append(time.perf_counter() - between)
@@ -151,7 +151,7 @@ def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
     import torch
     from stable_baselines3.common.env_util import make_vec_env
 
-    from bipars.config import PPOConfig
+    from bipars.settings.config import PPOConfig
 
     torch.set_num_threads(threads)
     env = make_vec_env(task, n_envs=num_envs, seed=0)

@@ -19,8 +19,8 @@ def measure(updates: int, settings: dict[str, Any]) -> dict[str, float]:
     import jax
     import numpy as np
 
-    from bipars.config import Config
     from bipars.program import build, complete
+    from bipars.settings.config import Config
 
     began = time.perf_counter()
     config = complete(Config.from_dict(settings))

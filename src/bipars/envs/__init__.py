@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from bipars.envs.base import ActionSpace, BoxActions, DiscreteActions, Environment
+from bipars.envs.base import Environment
 from bipars.envs.cartpole import CartPole
 from bipars.errors import UsageError
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions
 
 ENVIRONMENTS: dict[str, Callable[..., Environment]] = {
     "cartpole": CartPole,

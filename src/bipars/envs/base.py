@@ -4,40 +4,11 @@ An environment is a frozen description; its state is a pytree that the caller ke
 Randomness is passed in as numbers drawn beforehand: drawing inside the rollout's loop costs more than the physics.
 """
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from jaxtyping import Array, Bool, Float
 
-
-class DiscreteActions(NamedTuple):
-    """Actions 0, 1, ..., n - 1."""
-
-    n: int
-
-
-class BoxActions(NamedTuple):
-    """Vectors of `size` numbers in [-1, 1]; what lies outside is clipped before it acts."""
-
-    size: int
-
-
-ActionSpace = DiscreteActions | BoxActions
-
-
-class Spaces(NamedTuple):
-    """The two sizes that networks are built from."""
-
-    observation_size: int
-    actions: ActionSpace
-
-
-class HasSpaces(Protocol):
-    """Anything that knows them."""
-
-    @property
-    def observation_size(self) -> int: ...
-    @property
-    def actions(self) -> ActionSpace: ...
+from bipars.nets.spaces import ActionSpace
 
 
 class Environment(Protocol):

@@ -11,8 +11,8 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bipars.envs.base import ActionSpace, BoxActions, DiscreteActions
 from bipars.errors import UsageError
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions
 
 GRAVITY = 9.8
 CART_MASS = 1.0

@@ -14,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from bipars.envs import spaces
 from bipars.envs.host import Step, Steps
 from bipars.errors import EnvError, UsageError
-from bipars.lower.policies import Network
+from bipars.nets.policies import Network
 from bipars.runtime import allowed_cores
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]

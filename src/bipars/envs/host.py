@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Space
 
-from bipars.envs.base import ActionSpace
-from bipars.lower.policies import Network
+from bipars.nets.policies import Network
+from bipars.nets.spaces import ActionSpace
 
 
 class Step(NamedTuple):

@@ -15,12 +15,12 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Space
 
-from bipars.envs.base import ActionSpace, BoxActions
 from bipars.envs.host import Step, Steps
 from bipars.envs.spaces import native_actions
 from bipars.errors import UsageError, unknown
-from bipars.lower.policies import Network
-from bipars.networks import clip
+from bipars.nets.mlp import clip
+from bipars.nets.policies import Network
+from bipars.nets.spaces import ActionSpace, BoxActions
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Task:
     options: Mapping[str, Any]
     """Gymnasium's keywords with its defaults."""
     unseen: int = 1
-    """How many leading coordinates, the place in the world, are left out of the observation."""
+    """How many leading coordinates, the place in the sampler, are left out of the observation."""
     height: int = 1
     """Which coordinate `healthy_z_range` is about."""
     max_velocity: float | None = None
@@ -393,7 +393,7 @@ def _observed(task: Task, fields: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """(env, ...): the parts of an observation."""
     parts = [fields["qpos"][:, task.unseen :], fields["qvel"]]
     if task.bodies:
-        # Not of body 0, the world, nor of the root's 6 degrees of freedom, which no motor moves.
+        # Not of body 0, the sampler, nor of the root's 6 degrees of freedom, which no motor moves.
         inertia, velocity, force = (
             part.reshape(len(part), -1)[:, part.shape[2] :]
             for part in (fields[name] for name in ("cinert", "cvel", "cfrc_ext"))

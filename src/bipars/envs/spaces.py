@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from bipars.envs.base import ActionSpace, BoxActions, DiscreteActions
 from bipars.errors import UsageError
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions
 
 SUPPORTED_OBSERVATIONS = "Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple"
 SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, and MultiDiscrete and MultiBinary of at most 1024 combinations"

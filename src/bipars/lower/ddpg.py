@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bipars.config import DDPGConfig
-from bipars.lower.policies import Policy
 from bipars.lower.ppo import adam
 from bipars.lower.replay import Replay, Transitions
-from bipars.networks import MLP, make_mlp, module, namespace, uniform
+from bipars.nets.mlp import MLP, make_mlp, module, namespace, uniform
+from bipars.nets.policies import Policy
+from bipars.settings.config import DDPGConfig
 
 SMALL = uniform(3e-3)
 """First actions and values near zero: a policy that starts at the bounds has no gradient there."""
@@ -39,7 +39,7 @@ class DeterministicPolicy:
         return self(obs)
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
-        """Nobody asks for it; a world reports it with every batch."""
+        """Nobody asks for it; a sampler reports it with every batch."""
         return jnp.zeros(obs.shape[:-1])
 
 

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.config import PPOConfig
-from bipars.envs.base import BoxActions, HasSpaces
-from bipars.lower.policies import Policy, Theta, scores
-from bipars.networks import MLP, make_mlp
-from bipars.slopes import Slopes
+from bipars.nets.mlp import MLP, make_mlp
+from bipars.nets.per_sample import PerSampleGradients
+from bipars.nets.policies import Policy, Theta, scores
+from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.settings.config import PPOConfig
 
 
 class Samples(NamedTuple):
@@ -29,7 +29,7 @@ class Samples(NamedTuple):
     """Derivative of the modified advantage with respect to phi."""
     weighted: Float[Array, " sample"] | None = None
     """Weighted terms to come, in units of the modified advantage: what they are judged by."""
-    scores: Slopes | None = None
+    scores: PerSampleGradients | None = None
     """Under the policy that learns from them just now, where they are known already."""
 
     def at(self, index: Int[Array, " batch"]) -> "Samples":
@@ -84,7 +84,7 @@ def probability_ratio(policy: Policy, samples: Samples) -> Float[Array, " sample
     return jnp.exp(policy.log_prob(samples.obs, samples.action) - samples.log_prob)
 
 
-def scored(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], Slopes]:
+def scored(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], PerSampleGradients]:
     """The probability ratio of every sample, and its score."""
     known = scores(policy, samples.obs, samples.action) if samples.scores is None else samples.scores
     return jnp.exp(known.value - samples.log_prob), known

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.envs.world import Batch
+from bipars.rollout.batch import Batch
 
 
 class Transitions(NamedTuple):

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from bipars.settings import Settings, require, require_hidden, require_positive
+from bipars.settings.base import Settings, require, require_hidden, require_positive
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.compiling import compiled
 from bipars.errors import UsageError
-from bipars.lower.policies import CategoricalPolicy
 from bipars.lower.ppo import Samples, adam, surrogate
 from bipars.monks.config import MonksConfig
 from bipars.monks.rules import MONKS, Game
-from bipars.networks import glorot, make_mlp, uniform
+from bipars.nets.mlp import glorot, make_mlp, uniform
+from bipars.nets.policies import CategoricalPolicy
 from bipars.train import ascend
 
 LARGEST_MEMORY = 4 * 2**30

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 
-from bipars.envs.monks import SYSTEM, MonksAndGruel
+from bipars.monks.environment import SYSTEM, MonksAndGruel
 from bipars.monks.learn import Players
-from bipars.networks import to_numpy
+from bipars.nets.mlp import to_numpy
 
 
 def play_games(env: MonksAndGruel, players: Players, games: int, seed: int) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import UsageError
-from bipars.networks import namespace
+from bipars.nets.mlp import namespace
 
 MONKS, GRUEL = "num_monks (--monks)", "gruel (--gruel)"
 """As messages name them: the setting in Python, and its flag."""

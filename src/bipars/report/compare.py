@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bipars.config import Config
 from bipars.methods import METHODS, find_method
 from bipars.program import complete
 from bipars.progress import standing_bar
@@ -21,6 +20,7 @@ from bipars.report.panels import (
     method_role,
 )
 from bipars.runs.directory import RunDirectory, seed_directory
+from bipars.settings.config import Config
 from bipars.suite.local import run_locally
 from bipars.suite.work import PlannedRun, check_cores
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bipars.envs import find_compiled
-from bipars.lower.normalise import EPSILON, LIMIT
+from bipars.nets.running import EPSILON, LIMIT
 from bipars.report.inside import look_inside
 from bipars.report.panels import Cell, Collection, Panel
 from bipars.report.summary import short_name

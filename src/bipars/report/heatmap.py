@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bipars.config import WeightConfig
-from bipars.lower.normalise import Moments
-from bipars.networks import MLP, Linear
+from bipars.nets.mlp import MLP, Linear
+from bipars.nets.running import RunningMoments
+from bipars.nets.weights import PerActionWeights, Range, StateActionWeights, StateWeights, WeightFunction, make_range
 from bipars.runs.snapshots import Snapshot
-from bipars.shaping.weights import PerActionWeights, Range, StateActionWeights, StateWeights, WeightFunction, make_range
+from bipars.settings.config import WeightConfig
 
 GRID = 28
 AVERAGED = 48
@@ -60,7 +60,7 @@ def heat_map(config: WeightConfig, snapshots: list[Snapshot], term: int, x: int,
     observations = last.visited.obs.shape[-1]
     obs, acted = inputs[..., :observations], inputs[..., observations:]
     if last.moments is not None:
-        obs = Moments(**last.moments).normalise(obs)  # type: ignore[arg-type, assignment]
+        obs = RunningMoments(**last.moments).normalise(obs)  # type: ignore[arg-type, assignment]
     chosen = acted if action.ndim > 1 else acted[..., 0].astype(int)
     z = np.asarray(weights(obs, chosen))[..., term].mean(axis=-1)  # type: ignore[arg-type]
     return HeatMap(xs, ys, np.where(_visited(xs, ys, states[-1][:, [x, y]]), z, np.nan))

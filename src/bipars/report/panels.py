@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bipars.config import Config, DDPGConfig
 from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
 from bipars.methods import METHODS, Method
 from bipars.report.summary import short_name
 from bipars.runs.directory import RunDirectory, State, find_runs
 from bipars.runs.metrics import evaluated
+from bipars.settings.config import Config, DDPGConfig
 from bipars.statistics import align
 
 Status = State | Literal["unreadable"]

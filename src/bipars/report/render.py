@@ -30,7 +30,7 @@ LONGEST = 10_000
 
 
 @dataclass(frozen=True)
-class Moment:
+class ShapingContext:
     """One step of the episode."""
 
     picture: Image.Image
@@ -100,7 +100,7 @@ def make_drawn(name: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def play(agent: BiPaRS, env: gymnasium.Env[Any, Any], seed: int) -> Iterator[Moment]:
+def play(agent: BiPaRS, env: gymnasium.Env[Any, Any], seed: int) -> Iterator[ShapingContext]:
     """A greedy episode, step by step."""
     shaped = agent.shaped_env(env)
     poles = find_compiled(agent.config.env) is not None
@@ -110,7 +110,7 @@ def play(agent: BiPaRS, env: gymnasium.Env[Any, Any], seed: int) -> Iterator[Mom
         action, _ = agent.predict(obs, deterministic=True)
         obs, _, terminated, truncated, info = shaped.step(action)
         values = np.array([[info[f"term/{t.name}"], info[f"weight/{t.name}"]] for t in agent.terms]).reshape(-1, 2)
-        yield Moment(picture, float(info["true_reward"]), values[:, 0], values[:, 1])
+        yield ShapingContext(picture, float(info["true_reward"]), values[:, 0], values[:, 1])
         if terminated or truncated:
             return
 
@@ -144,7 +144,7 @@ def draw_cartpole(state: np.ndarray) -> Image.Image:
     return image.resize((SIZE, SIZE), Image.Resampling.LANCZOS)
 
 
-def compose(moments: list[Moment], names: list[str], title: str, every: int) -> Iterator[Image.Image]:
+def compose(moments: list[ShapingContext], names: list[str], title: str, every: int) -> Iterator[Image.Image]:
     """Every so many moments as one picture of both halves, the last among them."""
     products = np.array([m.terms * m.weights for m in moments]).reshape(len(moments), len(names))
     rewards = np.array([m.reward for m in moments])

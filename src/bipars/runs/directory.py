@@ -12,11 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from bipars.config import Config
 from bipars.errors import CheckpointError, RunDirectoryError, UsageError
 from bipars.runs.files import LEFTOVERS, write_json
 from bipars.runs.lock import held, locked
 from bipars.runs.metrics import read_metrics
+from bipars.settings.config import Config
 
 Kind = Literal["run", "agent"]
 """Made by training on disk, or by `agent.save`."""

@@ -14,13 +14,13 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from bipars.errors import CheckpointError
-from bipars.lower.normalise import Moments
+from bipars.nets.running import RunningMoments
+from bipars.nets.weights import WeightFunction
 from bipars.program import Program
-from bipars.recording import Episode, record_episode, weigh
 from bipars.runs.checkpoint import encode_tree
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically
-from bipars.shaping.weights import WeightFunction
+from bipars.runs.recording import Episode, record_episode, weigh
 from bipars.signals import Visited
 from bipars.train import TrainState
 
@@ -31,7 +31,7 @@ class Content(NamedTuple):
     """What a file holds."""
 
     weights: WeightFunction
-    observations: Moments | None
+    observations: RunningMoments | None
     visited: Visited
     visited_weights: np.ndarray
     episode: Episode

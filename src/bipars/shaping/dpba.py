@@ -13,16 +13,16 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.compiling import compiled
-from bipars.config import DPBAConfig, PPOConfig
-from bipars.envs.base import BoxActions, HasSpaces
-from bipars.envs.world import Advice, Batch, World
-from bipars.lower.advantages import gae
-from bipars.lower.normalise import Moments
-from bipars.lower.policies import Policy
 from bipars.lower.ppo import adam
-from bipars.networks import make_mlp
-from bipars.shaping.potentials import Moment, next_actions, potential_difference
-from bipars.shaping.weights import PerActionWeights, Range, StateActionWeights, WeightFunction
+from bipars.nets.mlp import make_mlp
+from bipars.nets.policies import Policy
+from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.weights import PerActionWeights, Range, StateActionWeights, WeightFunction
+from bipars.objective import gae
+from bipars.rollout.batch import Advice, Batch, Sampler
+from bipars.settings.config import DPBAConfig, PPOConfig
+from bipars.shaping.potential_based import ShapingContext, next_actions, potential_difference
 
 
 class PotentialState(NamedTuple):
@@ -36,8 +36,8 @@ class LearnedPotential:
     config: DPBAConfig
     ppo: PPOConfig
 
-    def init(self, key: PRNGKeyArray, world: World) -> PotentialState:
-        net = make_potential(key, self.config.hidden, world)
+    def init(self, key: PRNGKeyArray, sampler: Sampler) -> PotentialState:
+        net = make_potential(key, self.config.hidden, sampler)
         return PotentialState(net, self.adam.init(net))
 
     @property
@@ -45,13 +45,13 @@ class LearnedPotential:
         return adam(self.config.learning_rate, self.config.max_grad_norm)
 
     def shape(
-        self, state: PotentialState, batch: Batch, moment: Moment, key: PRNGKeyArray
+        self, state: PotentialState, batch: Batch, context: ShapingContext, key: PRNGKeyArray
     ) -> tuple[PotentialState, Advice]:
-        return self._shape(state, batch, moment.policy, moment.observations, key)
+        return self._shape(state, batch, context.policy, context.observations, key)
 
     @compiled
     def _shape(
-        self, state: PotentialState, batch: Batch, policy: Policy, moments: Moments | None, key: PRNGKeyArray
+        self, state: PotentialState, batch: Batch, policy: Policy, moments: RunningMoments | None, key: PRNGKeyArray
     ) -> tuple[PotentialState, Advice]:
         action_key, draw_key = jax.random.split(key)
         obs, next_obs = batch.obs, batch.next_obs

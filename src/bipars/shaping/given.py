@@ -18,15 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.config import PPOConfig
 from bipars.envs import spaces
-from bipars.envs.base import BoxActions, DiscreteActions, HasSpaces
-from bipars.envs.world import Advice, Batch, World
 from bipars.errors import NonFiniteError, UsageError, unknown
-from bipars.networks import namespace
-from bipars.shaping.builtin import import_function, reduces_angle
-from bipars.shaping.calling import UserFunction, check_named, explain, flatten_lead
-from bipars.shaping.potentials import Moment, next_actions, potential_difference
+from bipars.nets.mlp import namespace
+from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
+from bipars.rollout.batch import Advice, Batch, Sampler
+from bipars.settings.config import PPOConfig
+from bipars.shaping.potential_based import ShapingContext, next_actions, potential_difference
+from bipars.terms.builtin import import_function, reduces_angle
+from bipars.terms.call import UserFunction, check_named, explain, flatten_lead
 
 Second = Literal["nothing", "action", "step"]
 """What a potential is given besides the observation."""
@@ -150,24 +150,26 @@ class GivenPotential:
     def what(self) -> str:
         return f"potential '{self.potential.name}'"
 
-    def init(self, key: PRNGKeyArray, world: World) -> tuple[()]:
+    def init(self, key: PRNGKeyArray, sampler: Sampler) -> tuple[()]:
         return ()
 
-    def shape(self, state: tuple[()], batch: Batch, moment: Moment, key: PRNGKeyArray) -> tuple[tuple[()], Advice]:
+    def shape(
+        self, state: tuple[()], batch: Batch, context: ShapingContext, key: PRNGKeyArray
+    ) -> tuple[tuple[()], Advice]:
         time, envs = batch.done.shape
-        rows = moment.round * self.ppo.update_period + envs * np.arange(time + 1)
+        rows = context.round * self.ppo.update_period + envs * np.arange(time + 1)
         steps = jnp.broadcast_to(jnp.asarray(rows)[:, None], (time + 1, envs))
-        next_action = next_actions(moment.policy, batch, key) if self.second == "action" else batch.action
-        if moment.world.compiled:
-            now = self.in_jax(moment.world, batch.obs, batch.action, steps[:-1])
-            following = self.in_jax(moment.world, batch.next_obs, next_action, steps[1:])
+        next_action = next_actions(context.policy, batch, key) if self.second == "action" else batch.action
+        if context.sampler.compiled:
+            now = self.in_jax(context.sampler, batch.obs, batch.action, steps[:-1])
+            following = self.in_jax(context.sampler, batch.next_obs, next_action, steps[1:])
         else:
-            now, following = self._on_host(moment.world, batch, np.asarray(next_action), np.asarray(steps))
+            now, following = self._on_host(context.sampler, batch, np.asarray(next_action), np.asarray(steps))
         shaping = potential_difference(now, following, batch.terminated, self.ppo.gamma)
         return (), Advice(shaping, now if self.correct else None, {"potential": now.mean()})
 
-    def in_jax(self, world: HasSpaces, obs: Array, action: Array, steps: Array) -> Float[Array, "time env"]:
-        acted = jnp.clip(action, -1.0, 1.0) if isinstance(world.actions, BoxActions) else action
+    def in_jax(self, sampler: HasSpaces, obs: Array, action: Array, steps: Array) -> Float[Array, "time env"]:
+        acted = jnp.clip(action, -1.0, 1.0) if isinstance(sampler.actions, BoxActions) else action
         arguments = self._arguments(obs, acted, steps)
 
         def one(*given: Array) -> Array:
@@ -184,26 +186,26 @@ class GivenPotential:
         return values.reshape(steps.shape).astype(obs.dtype)
 
     def _on_host(
-        self, world: World, batch: Batch, next_action: np.ndarray, steps: np.ndarray
+        self, sampler: Sampler, batch: Batch, next_action: np.ndarray, steps: np.ndarray
     ) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
         """The state reached is the next row's, so Phi is asked again only where the episode or the batch ended."""
         obs, next_obs, action, done = map(np.asarray, (batch.obs, batch.next_obs, batch.action, batch.done))
         ended = done.copy()
         ended[-1] = True
         first = int(steps[0, 0])
-        now = self.on_host(world, obs, action, steps[:-1], first)
+        now = self.on_host(sampler, obs, action, steps[:-1], first)
         following = np.roll(now, -1, axis=0)
         at = np.nonzero(ended)
-        last = self.on_host(world, next_obs[at][None], next_action[at][None], steps[1:][at][None], first)
+        last = self.on_host(sampler, next_obs[at][None], next_action[at][None], steps[1:][at][None], first)
         following[at] = last[0]
         return jnp.asarray(now, jnp.float32), jnp.asarray(following, jnp.float32)
 
     def on_host(
-        self, world: Any, obs: np.ndarray, action: np.ndarray, steps: np.ndarray, first_step: int
+        self, sampler: Any, obs: np.ndarray, action: np.ndarray, steps: np.ndarray, first_step: int
     ) -> np.ndarray:
         """Phi on two leading axes, of an environment that is stepped from Python."""
-        acted = np.clip(action, -1.0, 1.0) if isinstance(world.actions, BoxActions) else action
-        native = spaces.unflatten(world.observation_space, obs), spaces.native_action(world.action_space, acted)
+        acted = np.clip(action, -1.0, 1.0) if isinstance(sampler.actions, BoxActions) else action
+        native = spaces.unflatten(sampler.observation_space, obs), spaces.native_action(sampler.action_space, acted)
         arguments = tuple(map(flatten_lead, self._arguments(*native, steps)))
 
         def describe(index: int) -> str:

@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bipars.config import Config
 from bipars.errors import CheckpointError, RunDirectoryError, UsageError
-from bipars.reuse import reusing
 from bipars.runs.directory import RunDirectory, check_root, seed_directory, versions
 from bipars.runs.files import write_json
+from bipars.runs.reuse import reusing
+from bipars.settings.config import Config
 from bipars.suite.panels import HeatMap, Panel, Statement
 from bipars.suite.plan import AS_WRITTEN, Cell, Changes, Suite, merge_cells
 from bipars.suite.work import PlannedRun

@@ -19,12 +19,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bipars.config import Config
-from bipars.envs.base import Spaces
 from bipars.errors import UsageError, unknown
+from bipars.nets.spaces import Spaces
 from bipars.program import complete
-from bipars.reuse import check_reuse
-from bipars.seeds import parse_seeds
+from bipars.runs.reuse import check_reuse
+from bipars.settings.config import Config
+from bipars.settings.seeds import parse_seeds
 from bipars.suite.panels import Panel, read_panels
 from bipars.suite.shipped import find_suite
 

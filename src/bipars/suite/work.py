@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bipars.config import Config
 from bipars.errors import UsageError
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import read_last_row
+from bipars.settings.config import Config
 
 MAX_DEATHS = 3
 """How often a process may die on one run, without a new checkpoint in between, before the run counts as failed."""

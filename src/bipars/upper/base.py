@@ -12,10 +12,10 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from bipars.lower.policies import Theta
 from bipars.lower.ppo import Samples, surrogate, surrogate_gradients
-from bipars.networks import ravel
-from bipars.shaping.weights import WeightFunction
+from bipars.nets.mlp import ravel
+from bipars.nets.policies import Theta
+from bipars.nets.weights import WeightFunction
 
 TINY = 1e-30
 """Below the square of any length that means something."""

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bipars.lower.ddpg import DeterministicPolicy, ModifiedCritic
-from bipars.lower.policies import HyperPolicy
-from bipars.networks import count_parameters, ravel
-from bipars.shaping.weights import WeightFunction
+from bipars.nets.mlp import count_parameters, ravel
+from bipars.nets.policies import HyperPolicy
+from bipars.nets.weights import WeightFunction
 from bipars.upper.base import Memoryless, hessian_product, unravel_like
 
 Form = Literal["exact", "constant-critic", "none"]

@@ -6,9 +6,9 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from bipars.lower.policies import HyperPolicy
 from bipars.lower.ppo import Samples, surrogate
-from bipars.shaping.weights import WeightFunction
+from bipars.nets.policies import HyperPolicy
+from bipars.nets.weights import WeightFunction
 from bipars.upper.base import LowerStep, Memoryless, Theta
 
 

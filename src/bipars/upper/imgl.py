@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bipars.lower.ppo import Samples, surrogate, unclipped
-from bipars.networks import count_parameters
-from bipars.shaping.weights import WeightFunction
+from bipars.nets.mlp import count_parameters
+from bipars.nets.weights import WeightFunction
 from bipars.upper.base import (
     LowerStep,
     Theta,

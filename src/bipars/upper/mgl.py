@@ -13,7 +13,7 @@ from typing import Any
 from jaxtyping import Array, Float
 
 from bipars.lower.ppo import Samples, scored, unclipped
-from bipars.shaping.weights import WeightFunction
+from bipars.nets.weights import WeightFunction
 from bipars.upper.base import (
     LowerStep,
     Memoryless,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bipars.shaping.weights import WeightFunction
+from bipars.nets.weights import WeightFunction
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bipars.lower.policies import Theta, scores
 from bipars.lower.ppo import Samples
-from bipars.networks import ravel
+from bipars.nets.mlp import ravel
+from bipars.nets.policies import Theta, scores
 from bipars.upper.base import TINY
 
 PARTS = 16

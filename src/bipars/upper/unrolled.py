@@ -19,7 +19,7 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from bipars.lower.ppo import ADAM, Samples
-from bipars.shaping.weights import WeightFunction
+from bipars.nets.weights import WeightFunction
 from bipars.upper.base import (
     LowerStep,
     Theta,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bipars.networks import clip, namespace
+from bipars.nets.mlp import clip, namespace
 
 LIMIT = 10.0
 """Normalised observations are clipped to this, either way."""
@@ -23,7 +23,7 @@ class Scale(NamedTuple):
         return clip((x - self.mean) / self.std, -LIMIT, LIMIT)
 
 
-class Moments(NamedTuple):
+class RunningMoments(NamedTuple):
     """Mean and variance of all batches so far; before the first, those of a standard normal."""
 
     mean: Float[Array, "..."]
@@ -32,17 +32,17 @@ class Moments(NamedTuple):
     """How many samples they are of."""
 
     @staticmethod
-    def fresh(shape: tuple[int, ...]) -> "Moments":
-        return Moments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
+    def fresh(shape: tuple[int, ...]) -> "RunningMoments":
+        return RunningMoments(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
 
-    def update(self, batch: Float[Array, "sample ..."]) -> "Moments":
+    def update(self, batch: Float[Array, "sample ..."]) -> "RunningMoments":
         """Chan's rule for joining the moments of two samples."""
         new = batch.shape[0]
         mean, var = jnp.mean(batch, axis=0), jnp.var(batch, axis=0)
         total = self.size + new
         delta = mean - self.mean
         joined = self.var * self.size + var * new + delta**2 * (self.size * new / total)
-        return Moments(self.mean + delta * (new / total), joined / total, total)
+        return RunningMoments(self.mean + delta * (new / total), joined / total, total)
 
     @property
     def scale(self) -> Scale:
@@ -55,13 +55,13 @@ class Moments(NamedTuple):
 class ReturnScale(NamedTuple):
     """The size of discounted returns. Dividing a reward by it puts the critic's targets near one."""
 
-    moments: Moments
+    moments: RunningMoments
     running: Float[Array, " env"]
     """Discounted sum of each episode under way."""
 
     @staticmethod
     def fresh(num_envs: int) -> "ReturnScale":
-        return ReturnScale(Moments.fresh(()), jnp.zeros(num_envs))
+        return ReturnScale(RunningMoments.fresh(()), jnp.zeros(num_envs))
 
     def update(self, reward: Float[Array, "time env"], done: Bool[Array, "time env"], gamma: float) -> "ReturnScale":
         def add(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:

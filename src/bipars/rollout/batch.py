@@ -5,8 +5,8 @@ from typing import Any, NamedTuple, Protocol
 from gymnasium import Space
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.envs.base import ActionSpace
-from bipars.lower.policies import Policy
+from bipars.nets.policies import Policy
+from bipars.nets.spaces import ActionSpace
 
 
 class Advice(NamedTuple):
@@ -47,7 +47,7 @@ class Evaluation(NamedTuple):
     """Mean absolute action over all steps and dimensions, as the environment takes it (0 for discrete actions)."""
 
 
-class World(Protocol):
+class Sampler(Protocol):
     """Environments side by side, their true reward and their reward terms."""
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bipars.errors import unknown
-from bipars.settings import Settings, merge, require, require_hidden, require_positive
+from bipars.settings.base import Settings, merge, require, require_hidden, require_positive
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import numpy as np
 from gymnasium import Space
 
 from bipars.envs import spaces
-from bipars.envs.base import BoxActions
 from bipars.errors import UsageError
-from bipars.lower.policies import Policy
-from bipars.networks import to_numpy
+from bipars.nets.mlp import to_numpy
+from bipars.nets.policies import Policy
+from bipars.nets.spaces import BoxActions
 
 
 class ActingPolicy:

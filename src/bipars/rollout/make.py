@@ -1,4 +1,4 @@
-"""From a configuration to the world it trains in."""
+"""From a configuration to the sampler it trains in."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,21 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bipars.config import Config
 from bipars.envs import find_compiled, make_compiled
-from bipars.envs.base import BoxActions, HasSpaces, Spaces
-from bipars.envs.compiled import CompiledWorld
 from bipars.envs.gym import Factory, GymnasiumEnvironment
 from bipars.envs.gym import factory as gymnasium_factory
 from bipars.envs.host import HostEnvironment
-from bipars.envs.stepped import SteppedWorld
-from bipars.envs.world import World
+from bipars.envs.host_batch import HostBatch
 from bipars.errors import UsageError
+from bipars.nets.spaces import BoxActions, HasSpaces, Spaces
 from bipars.presets import TORQUE_WEIGHTS
-from bipars.shaping.experience import Experience
+from bipars.rollout.batch import Sampler
+from bipars.rollout.host_sampler import HostSampler
+from bipars.rollout.jax_sampler import JaxSampler
+from bipars.settings.config import Config
 from bipars.shaping.given import GivenPotential
-from bipars.shaping.terms import CompiledTerm, RewardTerm, check_names, check_terms, evaluate_terms
-from bipars.shaping.true_reward import TrueReward
+from bipars.terms.term import CompiledTerm, RewardTerm, check_names, check_terms, evaluate_terms
+from bipars.terms.true_reward import TrueReward
 
 Env = gymnasium.Env[Any, Any] | Factory
 """An environment as an object: an instance, or a function that makes one."""
@@ -33,21 +33,21 @@ def environment_name(env: "str | Env") -> str:
     return env if isinstance(env, str) else gymnasium_factory(env, {})[0]
 
 
-def make_world(
+def make_sampler(
     config: Config,
     terms: tuple[RewardTerm, ...],
     true_reward: TrueReward,
     env: Env | None = None,
     batches_ahead: int = 0,
-) -> World:
-    """The world of a configuration. `env` is the environment itself where its name is not enough to make it."""
+) -> Sampler:
+    """The sampler of a configuration. `env` is the environment itself where its name is not enough to make it."""
     lower = config.lower
     steps = lower.update_period // lower.num_envs
     if is_compiled(config, env):
         compiled = make_compiled(config.env, config.env_options)
-        return CompiledWorld(compiled, terms, lower.num_envs, steps, config.evaluation_episodes)
+        return JaxSampler(compiled, terms, lower.num_envs, steps, config.evaluation_episodes)
     make = host_maker(config, env)
-    return SteppedWorld(
+    return HostSampler(
         make,
         terms,
         true_reward,
@@ -96,7 +96,7 @@ def host_maker(config: Config, env: Env | None) -> Callable[[int], HostEnvironme
     return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode)  # type: ignore[arg-type]
 
 
-def check_world(
+def check_sampler(
     config: Config,
     terms: tuple[RewardTerm, ...],
     true_reward: TrueReward,
@@ -137,10 +137,10 @@ def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_rewa
     """The first observations, after a step that worked."""
     key = jax.random.key(0)
     params = [term.init(key, env) for term in terms]
-    experience = Experience(env, 1)
-    experience.step(env.reset(0), zero_action(env, 1))
-    true_reward.evaluate(experience, evaluate_terms(terms, params, experience, key))
-    return experience.flat_obs[0]
+    host_batch = HostBatch(env, 1)
+    host_batch.step(env.reset(0), zero_action(env, 1))
+    true_reward.evaluate(host_batch, evaluate_terms(terms, params, host_batch, key))
+    return host_batch.flat_obs[0]
 
 
 def zero_action(env: HasSpaces, count: int) -> np.ndarray:

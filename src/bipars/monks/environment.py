@@ -1,6 +1,6 @@
 """Monks and gruel as a PettingZoo environment (AEC: agents act one after the other).
 
-    from bipars.envs.monks import MonksAndGruel
+    from bipars.monks.environment import MonksAndGruel
 
     env = MonksAndGruel(num_monks=3, gruel=1.0)
     env.reset()

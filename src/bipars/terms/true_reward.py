@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
-from bipars.shaping.calling import on_experience, single_number
-from bipars.shaping.experience import Experience, info_number, info_numbers
-from bipars.shaping.terms import RewardTerm, TermFunction
+from bipars.terms.call import call_on_batch, single_number
+from bipars.terms.term import RewardTerm, TermFunction
 
 CHOICES = ("env", "env-minus-terms", "info:KEY")
 
@@ -30,25 +30,25 @@ class TrueReward:
         if (self.kind == "function") != (self.fn is not None):
             raise UsageError("reward 'function' needs the function itself: pass true_reward=... in Python")
 
-    def evaluate(self, experience: Experience, terms: np.ndarray) -> np.ndarray:
-        """(time, env), from the experience and the terms evaluated on it."""
+    def evaluate(self, host_batch: HostBatch, terms: np.ndarray) -> np.ndarray:
+        """(time, env), from the host_batch and the terms evaluated on it."""
         if self.kind == "env":
-            return experience.env_reward
+            return host_batch.env_reward
         if self.kind == "env-minus-terms":
-            return experience.env_reward - terms.sum(axis=-1)
+            return host_batch.env_reward - terms.sum(axis=-1)
         if self.fn is not None:
-            return on_experience("the true reward", self.fn, False, experience)
+            return call_on_batch("the true reward", self.fn, False, host_batch)
         try:
-            return info_numbers(experience, self.kind.removeprefix("info:"))
+            return info_numbers(host_batch, self.kind.removeprefix("info:"))
         except TermError as error:
             raise TermError(f"the true reward is '{self.kind}', but {error}") from None
 
-    def evaluate_alone(self, experience: Experience, terms: Sequence[RewardTerm]) -> np.ndarray:
+    def evaluate_alone(self, host_batch: HostBatch, terms: Sequence[RewardTerm]) -> np.ndarray:
         """The same where the terms have not been evaluated yet."""
-        values = np.zeros((*experience.shape, 0))
+        values = np.zeros((*host_batch.shape, 0))
         if self.kind == "env-minus-terms":
-            values = np.stack([term.on_host((), experience, None) for term in terms], axis=-1)
-        return self.evaluate(experience, values)
+            values = np.stack([term.on_host((), host_batch, None) for term in terms], axis=-1)
+        return self.evaluate(host_batch, values)
 
     def on_step(
         self, env_reward: float, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], terms: np.ndarray

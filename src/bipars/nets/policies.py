@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.config import PPOConfig
-from bipars.envs.base import BoxActions, HasSpaces
 from bipars.errors import UsageError
-from bipars.lower.normalise import LIMIT, Scale
-from bipars.networks import MLP, make_mlp, module, namespace, one_hot
-from bipars.shaping.weights import WeightFunction
-from bipars.slopes import Slopes
+from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot
+from bipars.nets.per_sample import PerSampleGradients
+from bipars.nets.running import LIMIT, Scale
+from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.weights import WeightFunction
+from bipars.settings.config import PPOConfig
 
 
 class Policy(Protocol):
@@ -177,9 +177,9 @@ def log_prob_of_sample(
     return inner.log_prob_of_noise(noise) if isinstance(inner, GaussianPolicy) else policy.log_prob(obs, action)
 
 
-def scores(policy: Theta, obs: Float[Array, "sample obs"], action: Array) -> Slopes:
+def scores(policy: Theta, obs: Float[Array, "sample obs"], action: Array) -> PerSampleGradients:
     """log pi(a_i | s_i) of every sample i, and its gradient."""
-    return Slopes.of(policy, lambda policy: policy.log_prob(obs, action), obs)
+    return PerSampleGradients.of(policy, lambda policy: policy.log_prob(obs, action), obs)
 
 
 def make_policy(key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inputs: int = 0) -> Theta:

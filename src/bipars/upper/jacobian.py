@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float
 
-from bipars.networks import count_parameters
-from bipars.shaping.weights import WeightFunction
-from bipars.slopes import Slopes
+from bipars.nets.mlp import count_parameters
+from bipars.nets.per_sample import PerSampleGradients
+from bipars.nets.weights import WeightFunction
 
 BLOCK = 50
 """Time steps whose gradients are computed at once. All of them together leave the processor's cache: slower by half."""
@@ -83,7 +83,7 @@ def credited(
 
     def add(total: WeightFunction, now: tuple[Array, ...]) -> tuple[WeightFunction, None]:
         s, f, a, c = now
-        slopes = Slopes.of(weights, lambda phi: jnp.sum(phi(s, a) * f, axis=-1), weights.inputs(s, a))
+        slopes = PerSampleGradients.of(weights, lambda phi: jnp.sum(phi(s, a) * f, axis=-1), weights.inputs(s, a))
         return optax.tree.add(total, slopes.sums(c)), None
 
     nothing = jax.tree.map(lambda x: jnp.zeros((steps, *x.shape), x.dtype), weights)

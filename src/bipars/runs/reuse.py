@@ -3,10 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bipars.config import Config
 from bipars.errors import UsageError
 from bipars.methods import find_method
 from bipars.runs.directory import RunDirectory, seed_directory
+from bipars.settings.config import Config
 
 
 def with_weights_from(config: Config, source: str | Path | None, seed: int) -> Config:

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bipars.networks import MLP, Linear, module, static
+from bipars.nets.mlp import MLP, Linear, module, static
 
 
 @module
-class Slopes:
+class PerSampleGradients:
     """What a policy or a weight function says of every sample, and how that moves with its parameters.
 
     For the weight of a layer, the gradient is the outer product of what the layer was given and what came back to it.
@@ -20,7 +20,7 @@ class Slopes:
 
     value: Float[Array, " sample"]
     given: list[Float[Array, "inputs sample"]]
-    came_back: list[Float[Array, "outputs sample"]]
+    output_gradients: list[Float[Array, "outputs sample"]]
     others: Any
     """Of the parameters outside the network, with one row per sample, in an object without network."""
     activation: str = static()
@@ -28,7 +28,7 @@ class Slopes:
     @classmethod
     def of(
         cls, parameters: Any, says: Callable[[Any], Float[Array, " sample"]], inputs: Float[Array, "sample inputs"]
-    ) -> "Slopes":
+    ) -> "PerSampleGradients":
         """`says` asks the parameters' network, if they have one, once, of all `inputs` at a time."""
         net, count = getattr(parameters, "net", MLP((), "")), len(inputs)
         # With a bias of its own for every sample, the gradient of a layer's bias is what comes back to it from each.
@@ -40,9 +40,9 @@ class Slopes:
             return jnp.sum(value), value
 
         slopes, value = jax.grad(total, has_aux=True)(_with_network(others, MLP(tuple(layers), net.activation)))
-        came_back = [layer.bias for layer in slopes.net.layers] if layers else []
+        output_gradients = [layer.bias for layer in slopes.net.layers] if layers else []
         given = net.inputs(inputs) if layers else []
-        return cls(value, given, came_back, _without_network(slopes), net.activation)
+        return cls(value, given, output_gradients, _without_network(slopes), net.activation)
 
     def sums(self, factors: Float[Array, "k sample"]) -> Any:
         """sum_i c_i grad_i for each row c of `factors`, as an object whose leaves have a leading axis k.
@@ -50,20 +50,20 @@ class Slopes:
         `jax.vjp` would go back through the network for each row. What comes back to a layer is the same but for c_i.
         """
 
-        def of_layer(given: Float[Array, "inputs sample"], came_back: Float[Array, "outputs sample"]) -> Linear:
-            stacked = (factors[:, None] * came_back).reshape(-1, factors.shape[1])
+        def of_layer(given: Float[Array, "inputs sample"], output_gradients: Float[Array, "outputs sample"]) -> Linear:
+            stacked = (factors[:, None] * output_gradients).reshape(-1, factors.shape[1])
             weight = (given @ stacked.T).reshape(len(given), len(factors), -1)
-            return Linear(jnp.swapaxes(weight, 0, 1), factors @ came_back.T)
+            return Linear(jnp.swapaxes(weight, 0, 1), factors @ output_gradients.T)
 
-        layers = tuple(map(of_layer, self.given, self.came_back))
+        layers = tuple(map(of_layer, self.given, self.output_gradients))
         others = jax.tree.map(lambda x: jnp.tensordot(factors, x, 1), self.others)
         return _with_network(others, MLP(layers, self.activation))
 
     def along(self, v: Any) -> Float[Array, " sample"]:
         """v . grad_i. `jax.jvp` would also carry v from layer to layer."""
         others = jax.tree.map(jnp.dot, self.others, _without_network(v))
-        layers = zip(v.net.layers if self.given else (), self.given, self.came_back, strict=True)
-        parts = [jnp.sum(layer.columns(given) * came_back, axis=0) for layer, given, came_back in layers]
+        layers = zip(v.net.layers if self.given else (), self.given, self.output_gradients, strict=True)
+        parts = [jnp.sum(layer.columns(given) * output_gradients, axis=0) for layer, given, output_gradients in layers]
         return jax.tree.reduce(jnp.add, (parts, others))
 
 

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.envs.base import BoxActions, DiscreteActions
 from bipars.errors import UsageError, unknown
-from bipars.networks import namespace
-from bipars.shaping.terms import CompiledTerm, InfoTerm, RewardTerm, TermFunction, Transition
+from bipars.nets.mlp import namespace
+from bipars.nets.spaces import BoxActions, DiscreteActions
+from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, TermFunction, Transition
 
 
 class RandomTable(NamedTuple):

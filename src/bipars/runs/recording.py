@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from bipars.envs.compiled import CompiledWorld, EnvState, effort
-from bipars.envs.stepped import SteppedWorld
-from bipars.lower.policies import Policy
-from bipars.networks import module, to_numpy
+from bipars.nets.mlp import module, to_numpy
+from bipars.nets.policies import Policy
+from bipars.rollout.host_sampler import HostSampler
+from bipars.rollout.jax_sampler import EnvState, JaxSampler, effort
 from bipars.train import BiLevel, TrainState
 
 LONGEST = 2_000
@@ -52,12 +52,12 @@ class Greedy:
 
 def record_episode(algorithm: BiLevel, state: TrainState, key: PRNGKeyArray) -> Episode:
     """The same episode for the same state and key."""
-    world, policy, params = algorithm.world, algorithm.acting(state), state.env.term_params
-    if isinstance(world, CompiledWorld):
-        obs, action, reward, terms, size = _record_compiled(world, policy, params, key)
+    sampler, policy, params = algorithm.sampler, algorithm.acting(state), state.env.term_params
+    if isinstance(sampler, JaxSampler):
+        obs, action, reward, terms, size = _record_compiled(sampler, policy, params, key)
     else:
-        assert isinstance(world, SteppedWorld)
-        obs, action, reward, terms, size = world.record(policy, params, key, LONGEST)
+        assert isinstance(sampler, HostSampler)
+        obs, action, reward, terms, size = sampler.record(policy, params, key, LONGEST)
     weights = weigh(state, obs, action)
     return Episode(*(np.asarray(x, np.float32) for x in (reward, terms, weights, size)))
 
@@ -69,18 +69,18 @@ def weigh(state: TrainState, obs: Any, action: Any) -> np.ndarray:
     return np.asarray(to_numpy(state.weights)(seen, np.asarray(action)))  # type: ignore[arg-type]
 
 
-def _record_compiled(world: CompiledWorld, policy: Policy, params: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
-    alone = replace(world, num_envs=1, steps=min(world.env.max_steps, LONGEST))
+def _record_compiled(sampler: JaxSampler, policy: Policy, params: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
+    alone = replace(sampler, num_envs=1, steps=min(sampler.env.max_steps, LONGEST))
     batch = jax.tree.map(lambda x: np.asarray(x)[:, 0], _run(alone, Greedy(policy), params, key))
     end = int(np.argmax(batch.done)) + 1 if batch.done.any() else len(batch.done)
-    size = np.asarray(effort(world.actions, batch.action))
+    size = np.asarray(effort(sampler.actions, batch.action))
     return tuple(x[:end] for x in (batch.obs, batch.action, batch.reward, batch.terms, size))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(world: CompiledWorld, policy: Policy, params: Any, key: PRNGKeyArray) -> Any:
+def _run(sampler: JaxSampler, policy: Policy, params: Any, key: PRNGKeyArray) -> Any:
     reset_key, run_key = jax.random.split(key)
-    physics = jax.vmap(world.env.reset)(jax.random.uniform(reset_key, (1, world.env.noise_size)))
+    physics = jax.vmap(sampler.env.reset)(jax.random.uniform(reset_key, (1, sampler.env.noise_size)))
     start = EnvState(physics, jnp.zeros(1, jnp.int32), params)
-    batch = world.run(policy, start, run_key)[1]
+    batch = sampler.run(policy, start, run_key)[1]
     return batch._replace(restarted=batch.done)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from bipars.envs import spaces
-from bipars.envs.base import BoxActions
 from bipars.envs.host import HostEnvironment, Steps
 from bipars.errors import EnvError, NonFiniteError, TermError
-from bipars.networks import clip
+from bipars.nets.mlp import clip
+from bipars.nets.spaces import BoxActions
 
 
-class Experience:
+class HostBatch:
     """Steps of all environments, in order. Axes are (time, env, ...)."""
 
     def __init__(self, env: HostEnvironment, steps: int, first_step: int = 0, evaluation: bool = False) -> None:
@@ -128,7 +128,7 @@ class StepInfo(Mapping[str, Any]):
 class BatchInfo(Mapping[str, np.ndarray]):
     """`info` of all steps of all environments, on one leading axis, read when asked for."""
 
-    def __init__(self, experience: Experience) -> None:
+    def __init__(self, experience: HostBatch) -> None:
         self._experience = experience
 
     def __getitem__(self, key: str) -> np.ndarray:
@@ -175,7 +175,7 @@ def info_values(info: Mapping[str, Any], key: str, num_envs: int) -> np.ndarray:
     return np.array(list(values)) if values.dtype == object else values
 
 
-def info_numbers(experience: Experience, key: str) -> np.ndarray:
+def info_numbers(experience: HostBatch, key: str) -> np.ndarray:
     """(time, env): a key of `info` that holds one number."""
     values = experience.info(key)
     if values.shape != experience.shape or values.dtype.kind not in spaces.NUMBERS:

@@ -20,10 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.envs.base import ActionSpace, BoxActions, Environment
+from bipars.envs.base import Environment
+from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
-from bipars.shaping.calling import check_named, explain, on_experience, single_number
-from bipars.shaping.experience import Experience, info_number, info_numbers
+from bipars.nets.spaces import ActionSpace, BoxActions
+from bipars.terms.call import call_on_batch, check_named, explain, single_number
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 
@@ -72,9 +73,9 @@ class RewardTerm:
             return one(*(x.reshape(-1, *x.shape[2:]) for x in step)).reshape(lead).astype(step.obs.dtype)
         return jax.vmap(jax.vmap(one))(*step).astype(step.obs.dtype)
 
-    def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
+    def on_host(self, params: Any, host_batch: HostBatch, key: PRNGKeyArray | None) -> np.ndarray:
         """(time, env): the term on what happened in environments that are stepped from Python."""
-        return on_experience(self.what, self.fn, self.vectorised, experience)
+        return call_on_batch(self.what, self.fn, self.vectorised, host_batch)
 
     def on_step(
         self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
@@ -97,9 +98,9 @@ class InfoTerm(RewardTerm):
     def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
         raise UsageError(f"term '{self.name}' is a key of info; an environment written in JAX reports none")
 
-    def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
+    def on_host(self, params: Any, host_batch: HostBatch, key: PRNGKeyArray | None) -> np.ndarray:
         try:
-            return info_numbers(experience, self.key)
+            return info_numbers(host_batch, self.key)
         except TermError as error:
             raise TermError(f"{self.what}: {error}") from None
 
@@ -115,11 +116,11 @@ class CompiledTerm(RewardTerm):
 
     fn: TermFunction = lambda *_: 0.0
 
-    def on_host(self, params: Any, experience: Experience, key: PRNGKeyArray | None) -> np.ndarray:
+    def on_host(self, params: Any, host_batch: HostBatch, key: PRNGKeyArray | None) -> np.ndarray:
         assert key is not None
-        action = experience.action
-        acted = np.clip(action, -1.0, 1.0) if isinstance(experience.env.actions, BoxActions) else action
-        step = Transition(*map(jnp.asarray, (experience.flat_obs, acted, experience.flat_next_obs)))
+        action = host_batch.action
+        acted = np.clip(action, -1.0, 1.0) if isinstance(host_batch.env.actions, BoxActions) else action
+        step = Transition(*map(jnp.asarray, (host_batch.flat_obs, acted, host_batch.flat_next_obs)))
         return np.asarray(self.evaluate(params, step, key))
 
 
@@ -160,10 +161,10 @@ def _abstract_action(actions: ActionSpace) -> jax.ShapeDtypeStruct:
 
 
 def evaluate_terms(
-    terms: Sequence[RewardTerm], params: Sequence[Any], experience: Experience, key: PRNGKeyArray
+    terms: Sequence[RewardTerm], params: Sequence[Any], host_batch: HostBatch, key: PRNGKeyArray
 ) -> np.ndarray:
     """(time, env, term) of environments that are stepped from Python."""
     if not terms:
-        return np.zeros((*experience.shape, 0))
+        return np.zeros((*host_batch.shape, 0))
     keys = jax.random.split(key, len(terms))
-    return np.stack([t.on_host(p, experience, k) for t, p, k in zip(terms, params, keys, strict=True)], axis=-1)
+    return np.stack([t.on_host(p, host_batch, k) for t, p, k in zip(terms, params, keys, strict=True)], axis=-1)

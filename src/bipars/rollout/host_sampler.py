@@ -13,16 +13,16 @@ import numpy as np
 from gymnasium import Space
 from jaxtyping import PRNGKeyArray
 
-from bipars.envs.base import ActionSpace, BoxActions
 from bipars.envs.host import HostEnvironment
-from bipars.envs.world import Batch, Evaluation
+from bipars.envs.host_batch import HostBatch
 from bipars.errors import NonFiniteError
-from bipars.lower.policies import Network, Policy, as_network, log_prob_of_sample
-from bipars.networks import to_numpy
-from bipars.shaping.experience import Experience
-from bipars.shaping.terms import RewardTerm, evaluate_terms
-from bipars.shaping.true_reward import TrueReward
+from bipars.nets.mlp import to_numpy
+from bipars.nets.policies import Network, Policy, as_network, log_prob_of_sample
+from bipars.nets.spaces import ActionSpace, BoxActions
+from bipars.rollout.batch import Batch, Evaluation
 from bipars.signals import check_rewards
+from bipars.terms.term import RewardTerm, evaluate_terms
+from bipars.terms.true_reward import TrueReward
 
 STRIDE = 50
 """Steps of an evaluation between two looks at whether its episodes have ended, where many can be taken at once."""
@@ -41,7 +41,7 @@ class HostState(NamedTuple):
     term_params: tuple[Any, ...]
 
 
-class SteppedWorld:
+class HostSampler:
     """A batch of environments for training, and another for evaluation, made when first needed.
 
     Most environments cannot be saved in mid-episode. They start new episodes after every `restart_every` updates, which
@@ -99,26 +99,26 @@ class SteppedWorld:
         self._here = None  # until this batch is complete: what fails in its middle cannot be gone on from
         noise = np.asarray(policy.draw_noise(action_key, (self.steps, self.num_envs)))
         acting = in_numpy(policy)
-        experience = Experience(self._env, self.steps, int(state.updates) * self.steps * self.num_envs)
+        host_batch = HostBatch(self._env, self.steps, int(state.updates) * self.steps * self.num_envs)
         network = runnable(self._env, acting)
         if network is not None:
-            obs = experience.take(self._env.run(network, noise))
+            obs = host_batch.take(self._env.run(network, noise))
         else:
             for t in range(self.steps):
                 action = acting.sample(obs, noise[t])  # type: ignore[arg-type]
-                obs = experience.step(obs, action)  # type: ignore[arg-type]
-        terms = evaluate_terms(self.terms, state.term_params, experience, term_key)
-        reward = self.true_reward.evaluate(experience, terms)
-        check_rewards(reward, terms, [term.name for term in self.terms], experience.first_step)
-        log_prob = _log_prob(policy, experience.flat_obs, experience.action, noise)
+                obs = host_batch.step(obs, action)  # type: ignore[arg-type]
+        terms = evaluate_terms(self.terms, state.term_params, host_batch, term_key)
+        reward = self.true_reward.evaluate(host_batch, terms)
+        check_rewards(reward, terms, [term.name for term in self.terms], host_batch.first_step)
+        log_prob = _log_prob(policy, host_batch.flat_obs, host_batch.action, noise)
         batch = Batch(
-            obs=jnp.asarray(experience.flat_obs),
-            action=jnp.asarray(experience.action),
+            obs=jnp.asarray(host_batch.flat_obs),
+            action=jnp.asarray(host_batch.action),
             log_prob=log_prob,
-            next_obs=jnp.asarray(experience.flat_next_obs),
+            next_obs=jnp.asarray(host_batch.flat_next_obs),
             reward=jnp.asarray(reward, jnp.float32),
-            terminated=jnp.asarray(experience.terminated),
-            done=jnp.asarray(experience.terminated | experience.truncated),
+            terminated=jnp.asarray(host_batch.terminated),
+            done=jnp.asarray(host_batch.terminated | host_batch.truncated),
             terms=jnp.asarray(terms, jnp.float32),
             restarted=jnp.asarray(restarted),
         )
@@ -135,17 +135,17 @@ class SteppedWorld:
         network, size = runnable(env, acting), getattr(self.actions, "size", 0)
         still = np.zeros((1 if network is None else STRIDE, self.episodes, size), np.float32)
         while alive.any() and length.max() < LONGEST:
-            experience = Experience(env, len(still), int(length.max()) * self.episodes, evaluation=True)
+            host_batch = HostBatch(env, len(still), int(length.max()) * self.episodes, evaluation=True)
             if network is not None:
-                obs = experience.take(env.run(network, still))
+                obs = host_batch.take(env.run(network, still))
             else:
-                obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
+                obs = host_batch.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
             # Whatever follows the end of an episode is no longer part of it.
-            going = alive & ~np.cumsum(experience.terminated | experience.truncated, axis=0, dtype=bool)
+            going = alive & ~np.cumsum(host_batch.terminated | host_batch.truncated, axis=0, dtype=bool)
             counted = np.concatenate((alive[None], going[:-1]))
-            reward = self.true_reward.evaluate_alone(experience, self.terms)
+            reward = self.true_reward.evaluate_alone(host_batch, self.terms)
             if isinstance(self.actions, BoxActions):
-                effort += float(np.abs(experience.native_action[counted]).mean(axis=-1).sum())
+                effort += float(np.abs(host_batch.native_action[counted]).mean(axis=-1).sum())
             true_return += np.where(counted, reward, 0.0).sum(axis=0)
             length += counted.sum(axis=0)
             alive = going[-1]
@@ -158,19 +158,19 @@ class SteppedWorld:
         reset_key, term_key = jax.random.split(key)
         env, acting = self._make(1), in_numpy(policy)
         try:
-            obs, experience = env.reset(seed_from(reset_key)), Experience(env, longest, evaluation=True)
+            obs, host_batch = env.reset(seed_from(reset_key)), HostBatch(env, longest, evaluation=True)
             ended = False
-            while not ended and experience.time < longest:
-                obs = experience.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
-                ended = bool((experience.terminated | experience.truncated)[experience.time - 1, 0])
-            experience.cut()
-            terms = evaluate_terms(self.terms, params, experience, term_key)
-            reward = self.true_reward.evaluate(experience, terms)
+            while not ended and host_batch.time < longest:
+                obs = host_batch.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
+                ended = bool((host_batch.terminated | host_batch.truncated)[host_batch.time - 1, 0])
+            host_batch.cut()
+            terms = evaluate_terms(self.terms, params, host_batch, term_key)
+            reward = self.true_reward.evaluate(host_batch, terms)
         finally:
             env.close()
         box = isinstance(self.actions, BoxActions)
-        size = np.abs(experience.native_action).mean(axis=-1) if box else np.zeros(experience.shape)
-        return tuple(x[:, 0] for x in (experience.flat_obs, experience.action, reward, terms, size))
+        size = np.abs(host_batch.native_action).mean(axis=-1) if box else np.zeros(host_batch.shape)
+        return tuple(x[:, 0] for x in (host_batch.flat_obs, host_batch.action, reward, terms, size))
 
     def close(self) -> None:
         self._env.close()

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from bipars.envs.host_batch import BatchInfo, HostBatch
 from bipars.envs.spaces import NUMBERS, is_number
 from bipars.errors import TermError, UsageError
-from bipars.shaping.experience import BatchInfo, Experience
 
 
 def check_named(kind: str, name: Any, fn: Any, takes: str) -> None:
@@ -99,12 +99,12 @@ class UserFunction:
             raise TermError(f"{self.what} failed at {where()}: {explain(error)}") from error
 
 
-def on_experience(what: str, fn: Callable[..., Any], vectorised: bool, experience: Experience) -> np.ndarray:
+def call_on_batch(what: str, fn: Callable[..., Any], vectorised: bool, host_batch: HostBatch) -> np.ndarray:
     """(time, env): a function of (obs, action, next_obs, info) on what happened."""
-    step = tuple(map(flatten_lead, (experience.obs, experience.native_action, experience.next_obs)))
+    step = tuple(map(flatten_lead, (host_batch.obs, host_batch.native_action, host_batch.next_obs)))
     function = UserFunction(what, fn, vectorised)
-    values = function.on_host(step, experience.env_reward.size, experience.describe, BatchInfo(experience))
-    return values.reshape(experience.shape)
+    values = function.on_host(step, host_batch.env_reward.size, host_batch.describe, BatchInfo(host_batch))
+    return values.reshape(host_batch.shape)
 
 
 def pick(x: Any, index: int) -> Any:

@@ -9,10 +9,11 @@ import numpy as np
 from gymnasium import Space, spaces
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.envs.base import ActionSpace, BoxActions, Environment
-from bipars.envs.world import Batch, Evaluation
-from bipars.lower.policies import Policy
-from bipars.shaping.terms import RewardTerm, Transition
+from bipars.envs.base import Environment
+from bipars.nets.policies import Policy
+from bipars.nets.spaces import ActionSpace, BoxActions
+from bipars.rollout.batch import Batch, Evaluation
+from bipars.terms.term import RewardTerm, Transition
 
 
 class EnvState(NamedTuple):
@@ -24,7 +25,7 @@ class EnvState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CompiledWorld:
+class JaxSampler:
     env: Environment
     terms: tuple[RewardTerm, ...]
     num_envs: int

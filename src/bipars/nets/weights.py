@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.config import WeightConfig
-from bipars.envs.base import BoxActions, DiscreteActions, HasSpaces
 from bipars.errors import unknown
-from bipars.networks import MLP, make_mlp, module, namespace, one_hot, static, uniform
+from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot, static, uniform
+from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
+from bipars.settings.config import WeightConfig
 
 
 class WeightFunction(Protocol):

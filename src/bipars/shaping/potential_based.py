@@ -9,18 +9,18 @@ from typing import Any, NamedTuple, Protocol
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.envs.world import Advice, Batch, World
-from bipars.lower.normalise import Moments
-from bipars.lower.policies import Policy
+from bipars.nets.policies import Policy
+from bipars.nets.running import RunningMoments
+from bipars.rollout.batch import Advice, Batch, Sampler
 
 
-class Moment(NamedTuple):
+class ShapingContext(NamedTuple):
     """Where the run stands when a batch has just been sampled."""
 
-    world: World
+    sampler: Sampler
     policy: Policy
     """The one that acted, as the environment met it."""
-    observations: Moments | None
+    observations: RunningMoments | None
     """By which observations are normalised."""
     round: Int[Array, ""]
 
@@ -28,9 +28,9 @@ class Moment(NamedTuple):
 class PotentialShaping(Protocol):
     """Where a potential comes from, and how it learns."""
 
-    def init(self, key: PRNGKeyArray, world: World) -> Any: ...
+    def init(self, key: PRNGKeyArray, sampler: Sampler) -> Any: ...
 
-    def shape(self, state: Any, batch: Batch, moment: Moment, key: PRNGKeyArray) -> tuple[Any, Advice]:
+    def shape(self, state: Any, batch: Batch, context: ShapingContext, key: PRNGKeyArray) -> tuple[Any, Advice]:
         """The next state, and what the potential adds to the batch."""
         ...
 
