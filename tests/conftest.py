@@ -12,6 +12,19 @@ from bipars.runtime import enable_compilation_cache
 
 enable_compilation_cache()
 
+TIERS = ("golden", "gradient", "probe", "learning", "faults")
+
+
+def pytest_collection_modifyitems(items):
+    """A test's tier is the directory that it is in: `pytest -m golden` is `pytest tests/golden`."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            tier = item.path.relative_to(here).parts[0]
+            if tier not in TIERS:
+                raise pytest.UsageError(f"{item.path} has no tier; put it into one of {', '.join(TIERS)}")
+            item.add_marker(tier)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def few_programs():

@@ -162,3 +162,19 @@ def test_a_true_reward_that_is_text_is_named():
         TermError, match=r"the true reward returned 'much' at step 0 \(environment 0\); return a single"
     ):
         quick(Counter, true_reward=lambda *_: "much")
+
+
+def test_a_batch_that_failed_is_not_gone_on_from():
+    calls = []
+
+    def fails_once(obs, action, next_obs, info):
+        calls.append(1)
+        if len(calls) == 100:
+            raise RuntimeError("once")
+        return 0.0
+
+    agent = quick(lambda: Counter(1000), [bipars.RewardTerm("t", fails_once)])
+    with pytest.raises(TermError):
+        agent.learn(256)
+    agent.learn(64)
+    assert agent._state.env.obs[0, 1] == 32  # began anew instead of continuing from somewhere else

@@ -9,13 +9,10 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.errors import UsageError
 from bipars.nets.policies import make_policy
 from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
 from bipars.program import build, complete
 from bipars.rollout.batch import Batch
-from bipars.runs.directory import RunDirectory
-from bipars.runs.execute import execute
 from bipars.settings.config import Config, DPBAConfig, PPOConfig
 from bipars.shaping.dpba import LearnedPotential, make_potential
 from bipars.shaping.potential_based import ShapingContext, next_actions
@@ -98,41 +95,6 @@ def test_metrics_say_what_the_potential_added():
     assert row["potential_shaping"] != 0
     np.testing.assert_allclose(row["modified_return"], row["true_return"] + row["potential_shaping"], rtol=1e-4)
     assert row["weighted_term/beneficial"] == 0 != row["term/beneficial"]
-
-
-def never():
-    return False
-
-
-@pytest.mark.parametrize("env", ["cartpole", "CartPole-v1"])
-def test_a_stopped_run_is_resumed_to_the_same_bytes(env, tmp_path):
-    config = complete(
-        Config(
-            env=env,
-            terms=("beneficial",),
-            method="dpba",
-            total_steps=6 * 200,
-            evaluation_episodes=2,
-            checkpoint_every=2,
-            ppo=replace(TINY, normalise_observations=env == "CartPole-v1"),
-        )
-    )
-    calm = RunDirectory.create(tmp_path / "calm", config)
-    assert execute(calm, never)
-    stops = iter([False, False, False, True])  # in the middle, at a checkpoint
-    stopped = RunDirectory.create(tmp_path / "stopped", config)
-    assert not execute(stopped, lambda: next(stops))
-    assert len(stopped.metrics) == 4
-    assert execute(stopped, never)
-    assert stopped.result_file.read_bytes() == calm.result_file.read_bytes()
-    assert stopped.metrics_file.read_bytes() == calm.metrics_file.read_bytes()
-
-
-def test_dpba_without_a_term_is_an_error():
-    with pytest.raises(UsageError, match="method 'dpba' learns from reward terms; give at least one"):
-        complete(Config(method="dpba"))
-    with pytest.raises(UsageError, match="dpba.learning_rate is 0.*positive"):
-        DPBAConfig(learning_rate=0.0)
 
 
 def test_the_correction_takes_the_potential_out_of_the_advantage_again():

@@ -15,52 +15,13 @@ from bipars.cli import main
 from bipars.errors import RunDirectoryError
 from bipars.runs.worker import NO_SPACE
 from bipars.suite.finish import runner_of
-from bipars.suite.manifest import read_manifest, record
+from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from bipars.suite.status import count_states
 from bipars.suite.work import MAX_DEATHS, Work
+from suites import ROUNDS, bipars, outcome, planned, suite_file
 
-ROUNDS = 60
 CHECKPOINT_EVERY = 4
-GRID = """
-[[grid]]
-env = {envs}
-term = ["harmful"]
-method = {methods}
-settings.checkpoint_every = 4
-settings.evaluation_episodes = 2
-settings.ppo = {{update_period = 1000, num_envs = 10, gradient_steps = 4, batch_size = 64}}
-"""
-
-
-def suite_file(tmp_path, envs, methods, seeds, rounds=ROUNDS, more=""):
-    path = tmp_path / "small.toml"
-    head = f'seeds = "{seeds}"\nsteps = {rounds * 1000}\n'
-    path.write_text(head + GRID.format(envs=json.dumps(envs), methods=json.dumps(methods)) + more)
-    return path
-
-
-def bipars(*arguments):
-    """The command as a process of its own."""
-    command = [sys.executable, "-m", "bipars.cli", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def planned(root):
-    return read_manifest(root).runs(root)
-
-
-def outcome(root):
-    """The bytes of every run that must not depend on what happened to it."""
-    return {
-        f"{run.path.relative_to(root)}/{file.name}": file.read_bytes()
-        for run in planned(root)
-        for file in (
-            run.directory.metrics_file,
-            run.directory.result_file,
-            max(run.directory.checkpoints.glob("*.safetensors")),
-        )
-    }
 
 
 def workers_of(pid):

@@ -19,30 +19,7 @@ from bipars.suite.paper import findings
 from bipars.suite.plan import Changes, load_suite, load_suites, merge_cells
 from bipars.suite.shipped import shipped
 from bipars.suite.work import shares
-
-SMALL = """
-title = "small"
-seeds = "0-1"
-steps = 4000
-[[grid]]
-env = ["cartpole", "cartpole-continuous"]
-term = ["harmful"]
-method = ["ns", "mgl"]
-settings.ppo = {update_period = 2000, num_envs = 10, gradient_steps = 4, batch_size = 64}
-[[grid]]
-env = ["cartpole"]
-term = ["harmful"]
-method = ["mgl"]
-label = "again"
-weights_from = "{env}/harmful/mgl"
-settings.ppo = {update_period = 2000, num_envs = 10, gradient_steps = 4, batch_size = 64}
-"""
-
-
-def write(tmp_path, text):
-    path = tmp_path / "my.toml"
-    path.write_text(text)
-    return str(path)
+from suites import SMALL, write
 
 
 def plan(tmp_path, root, text):
@@ -73,23 +50,6 @@ def test_resume_learns_weights_before_it_reuses_them(tmp_path):
     runs = find_runs(root)
     assert [run.config.weights_from is None for run in runs].count(False) == 2
     assert all(run.finished for run in runs)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"mgl"]', '"mlg"]', "Did you mean 'mgl'"),
-        ("steps = 4000", "step = 4000", "my.toml: unknown key 'step'. Did you mean 'steps'"),
-        ('label = "again"', 'labels = "again"', "Did you mean 'label'"),
-        ('label = "again"\n', "", "'cartpole/harmful/mgl' stands there twice"),
-        ("{env}/harmful/mgl", "{env}/harmful/mg", "Did you mean 'cartpole/harmful/mgl'"),
-        ("gradient_steps", "gradient_step", "Did you mean 'gradient_steps'"),
-        ("[[grid]]", "[[grid]", "my.toml"),
-    ],
-)
-def test_a_mistake_in_a_suite_file_is_one_message(tmp_path, old, new, message):
-    with pytest.raises(UsageError, match=message):
-        load_suite(write(tmp_path, SMALL.replace(old, new)))
 
 
 def test_a_grids_settings_stand_over_those_of_the_suite(tmp_path):
@@ -166,31 +126,6 @@ def test_a_short_form_a_template_and_typos_of_commands(tmp_path, capfd):
     assert main(["suite", "demo", "--out", str(tmp_path / "x"), "--address", "auto"]) == 2
     assert "which is for --engine ray" in capfd.readouterr().err
     assert not (tmp_path / "x").exists()
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        ('[[panel]]\nname = "a"\ntitle = "t"\ncells = ["cartpole/harmful/mlg"]', "Did you mean 'cartpole/harmful/mgl'"),
-        ('[[panel]]\nname = "a"\ntitel = "t"', "panel 1: unknown key 'titel'. Did you mean 'title'"),
-        ('[[panel]]\nname = "a"\ntitle = "t"\n[[panel.paper]]\nsays = "s"\nof = "*"', "exactly one of above, below"),
-        ('[[grid]]\nenv = "cartpole"\nmethod = 3', "grid 3: method is 3; expected a name or a list"),
-        ('[[grid]]\nmethod = "ppo"', "grid 3: env is missing"),
-        (
-            '[[grid]]\nenv = "cartpole"\nmethod = "ppo"\nsteps = "many"',
-            "total_steps is 'many'; expected a whole number",
-        ),
-        ('[[grid]]\nenv = "cartpole"\nmethod = "ppo"\nseeds = "x"', "grid 3: seeds are 'x'"),
-        (
-            '[[grid]]\nenv = "cartpole"\nterm = "harmful"\nmethod = "em"\nlabel = "l"\nweights_from = "{envs}/x"',
-            "braces",
-        ),
-    ],
-)
-def test_a_mistake_in_a_panel_or_grid_is_one_message(tmp_path, extra, message):
-    with pytest.raises(UsageError, match=message) as caught:
-        load_suite(write(tmp_path, SMALL + extra))
-    assert "my.toml" in str(caught.value)
 
 
 def pretend(run, length, weight=-2.0):

@@ -1,4 +1,4 @@
-"""DDPG and its options: targets by hand, what is remembered, runs that are interrupted, and real learning."""
+"""DDPG and its options: targets by hand, what is remembered, and units."""
 
 from dataclasses import replace
 
@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.errors import UsageError
 from bipars.lower.ddpg import ExploringPolicy, Units, follow, init_deterministic, smoothed, td_target
 from bipars.lower.replay import Replay, Transitions, bytes_per_transition
 from bipars.methods import METHODS
 from bipars.nets.mlp import ravel
 from bipars.program import build, complete
 from bipars.rollout.batch import Batch
-from bipars.runs.directory import RunDirectory
-from bipars.runs.execute import execute
 from bipars.settings.config import Config, DDPGConfig, WeightConfig
 
 TINY = DDPGConfig(
@@ -237,18 +234,6 @@ def test_exploration_is_noise_around_the_policy():
     np.testing.assert_array_equal(exploring.mode(obs), policy(obs))
 
 
-def test_an_interrupted_run_ends_with_the_same_bytes(tmp_path):
-    config = tiny("ddpg-imgl", replay_capacity=100, twin_critics=True, policy_delay=2)
-    calm, stopped = (RunDirectory.create(tmp_path / name, config) for name in ("calm", "stopped"))
-    assert execute(calm, lambda: False)
-    answers = iter([False, False, True])
-    assert not execute(stopped, lambda: next(answers))
-    assert execute(stopped, lambda: False)
-    newest = [max(run.checkpoints.glob("*.safetensors")).read_bytes() for run in (calm, stopped)]
-    assert newest[0] == newest[1]
-    assert calm.metrics_file.read_bytes() == stopped.metrics_file.read_bytes()
-
-
 def test_imgl_with_a_constant_critic_starts_every_round_with_one_direct_term():
     """Without it, h would stay 0 for ever."""
     program = build(tiny("ddpg-imgl", second_order="constant-critic"))
@@ -312,40 +297,3 @@ def test_names_of_deterministic_methods_begin_with_ddpg():
     assert [name for name, row in METHODS.items() if row.deterministic] == [n for n in METHODS if n.startswith("ddpg")]
     for name in METHODS:
         assert isinstance(Config(method=name).lower, DDPGConfig) == METHODS[name].deterministic
-
-
-BAD = [
-    ({"env": "cartpole"}, "needs continuous actions; environment 'cartpole' has 2 discrete ones. Use 'mgl'"),
-    ({"env": "CartPole-v1"}, "needs continuous actions; environment 'CartPole-v1' has 2"),
-    ({"terms": ()}, "give at least one term"),
-    ({"weights": {"form": "state-action"}}, "weights.form is 'state-action', expected 'state' or 'scalar'"),
-    ({"ppo": {"gamma": 0.5}}, "ppo.gamma is 0.5 and has no effect. Use those of ddpg"),
-    ({"upper": {"sampling": "round"}}, "upper.sampling is 'round' and has no effect"),
-    ({"method": "mgl", "ddpg": {"gamma": 0.5}}, "ddpg.gamma is 0.5 and has no effect. Use those of ppo"),
-    ({"ddpg": {"policy_delay": 3}}, "ddpg.gradient_steps is 4; expected a multiple of ddpg.policy_delay"),
-    ({"ddpg": {"num_envs": 3}}, "ddpg.update_period is 40; expected a multiple of ddpg.num_envs"),
-    ({"ddpg": {"replay_capacity": 10}}, "ddpg.replay_capacity is 10; expected at least ddpg.update_period"),
-    ({"total_steps": 1_000}, "ddpg.warmup_steps is 2000; expected at most the 1000 steps of the run, which would else"),
-    ({"ddpg": {"target_rate": 0.0}}, "ddpg.target_rate is 0.0; expected a number in"),
-    ({"ddpg": {"weight_jitter": -1.0}}, "ddpg.weight_jitter is -1.0; expected a number of at least 0"),
-    ({"ddpg": {"second_order": "opg"}}, "ddpg.second_order 'opg'"),
-]
-
-
-@pytest.mark.parametrize(("settings", "message"), BAD)
-def test_bad_input_is_named_before_training(settings, message):
-    given = {"env": "cartpole-continuous", "terms": ("harmful",), "method": "ddpg-mgl"} | settings
-    if given["method"].startswith("ddpg"):
-        sizes = {"num_envs": 4, "update_period": 40, "gradient_steps": 4}
-        given["ddpg"] = sizes | settings.get("ddpg", {})
-    with pytest.raises(UsageError) as error:
-        complete(Config.from_dict(given))
-    assert message in str(error.value)
-
-
-@pytest.mark.usefixtures("optimised")
-def test_ddpg_learns_to_balance_and_mgl_turns_a_harmful_term_down():
-    plain = bipars.BiPaRS("cartpole-continuous", method="ddpg", ddpg=DDPGConfig()).learn(30_000)
-    assert max(row["evaluation_length"] for row in plain.metrics) > 100
-    shaped = bipars.BiPaRS("cartpole-continuous", ["harmful"], "ddpg-mgl", ddpg=DDPGConfig()).learn(30_000)
-    assert shaped.metrics[-1]["weight/harmful"] < 0.9

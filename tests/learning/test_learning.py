@@ -9,7 +9,8 @@ import pytest
 
 import bipars
 from bipars.program import build, complete
-from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
+from envs_of_others import Push
 
 pytestmark = pytest.mark.usefixtures("optimised")
 
@@ -89,3 +90,23 @@ def test_episode_sums_go_on_across_batches():
     np.testing.assert_allclose(np.sort(found[:, 0]), np.sort([r for r, _ in expected]), atol=1e-5)
     np.testing.assert_allclose(np.sort(found[:, 2]), np.sort([f for _, f in expected]), atol=1e-4)
     np.testing.assert_allclose(found[:, 1], found[:, 0] + found[:, 3], atol=1e-5)
+
+
+def test_ddpg_learns_to_balance_and_mgl_turns_a_harmful_term_down():
+    plain = bipars.BiPaRS("cartpole-continuous", method="ddpg", ddpg=DDPGConfig()).learn(30_000)
+    assert max(row["evaluation_length"] for row in plain.metrics) > 100
+    shaped = bipars.BiPaRS("cartpole-continuous", ["harmful"], "ddpg-mgl", ddpg=DDPGConfig()).learn(30_000)
+    assert shaped.metrics[-1]["weight/harmful"] < 0.9
+
+
+def test_a_helpful_and_a_harmful_term_at_once():
+    """One-step episodes whose reward is the action: the answer is known."""
+    terms = [
+        bipars.RewardTerm("repeats", lambda obs, action, next_obs, info: action[0]),
+        bipars.RewardTerm("punishes", lambda obs, action, next_obs, info: -4 * action[0]),
+    ]
+    agent = bipars.BiPaRS(Push, terms=terms, seed=1, ppo={"update_period": 1024, "gradient_steps": 40})
+    agent.learn(32_000)
+    row = agent.metrics[-1]
+    assert row["weight/punishes"] < row["weight/repeats"] - 0.2
+    assert row["evaluation_return"] > 0.5

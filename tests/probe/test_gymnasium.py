@@ -12,7 +12,7 @@ from gymnasium import spaces
 import bipars
 from bipars.envs.gym import GymnasiumEnvironment
 from bipars.errors import TermError, UsageError
-from bipars.program import _build, complete
+from bipars.program import complete
 from bipars.rollout.host_sampler import HostSampler
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
@@ -202,20 +202,6 @@ def test_discrete_observations_and_many_discrete_actions():
     assert agent.weights(np.array([0, 1]), np.array([[0, 1], [1, 2]])).shape == (2, 1)
 
 
-@pytest.mark.slow
-def test_a_helpful_and_a_harmful_term_at_once(optimised):
-    """One-step episodes whose reward is the action: the answer is known."""
-    terms = [
-        bipars.RewardTerm("repeats", lambda obs, action, next_obs, info: action[0]),
-        bipars.RewardTerm("punishes", lambda obs, action, next_obs, info: -4 * action[0]),
-    ]
-    agent = bipars.BiPaRS(Push, terms=terms, seed=1, ppo={"update_period": 1024, "gradient_steps": 40})
-    agent.learn(32_000)
-    row = agent.metrics[-1]
-    assert row["weight/punishes"] < row["weight/repeats"] - 0.2
-    assert row["evaluation_return"] > 0.5
-
-
 # Saving
 
 
@@ -230,35 +216,6 @@ def test_saved_statistics_come_back(tmp_path):
     np.testing.assert_array_equal(agent.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
     with pytest.raises(UsageError, match="trained on 'Pendulum-v1', not on 'CartPole-v1'"):
         bipars.BiPaRS.load(tmp_path / "agent", env="CartPole-v1")
-
-
-# Resuming
-
-
-@pytest.mark.parametrize(
-    ("env", "stops"),
-    [("Pendulum-v1", [2, 4]), ("Hopper-v5", [1, 2, 5])],  # MuJoCo is saved in mid-episode, others when they restart
-)
-def test_a_stopped_run_resumes_to_the_same_bytes(env, stops, tmp_path):
-    if env == "Hopper-v5":
-        pytest.importorskip("mujoco")
-    data = {"env": env, "terms": ["noise"], "total_steps": 384, "checkpoint_every": 2, "evaluation_episodes": 1}
-    config = complete(Config.from_dict(data | {"ppo": QUICK, "env_options": {}}))
-    calm = RunDirectory.create(tmp_path / "calm", config)
-    assert execute(calm, lambda: False)
-    broken = RunDirectory.create(tmp_path / "broken", config)
-    for stop in stops:
-        _build.cache_clear()  # another process would have another sampler
-        rounds = iter(range(len(broken.metrics) + 1, 7))
-        assert not execute(broken, lambda rounds=rounds, stop=stop: next(rounds) == stop)
-    _build.cache_clear()
-    assert execute(broken, lambda: False)
-    assert len(calm.metrics) == 6
-    assert broken.metrics_file.read_bytes() == calm.metrics_file.read_bytes()
-    assert broken.result == calm.result
-    snapshots = [{p.name: p.read_bytes() for p in run.snapshots.iterdir()} for run in (calm, broken)]
-    assert snapshots[0] == snapshots[1]
-    assert len(snapshots[0]) == 6
 
 
 # What a reviewer found
@@ -286,22 +243,6 @@ def test_two_agents_do_not_share_environments():
     quick("Pendulum-v1", seed=1).learn(64)
     first.learn(64)
     np.testing.assert_equal(first.metrics, alone)
-
-
-def test_a_batch_that_failed_is_not_gone_on_from():
-    calls = []
-
-    def fails_once(obs, action, next_obs, info):
-        calls.append(1)
-        if len(calls) == 100:
-            raise RuntimeError("once")
-        return 0.0
-
-    agent = quick(lambda: Counter(1000), [bipars.RewardTerm("t", fails_once)])
-    with pytest.raises(TermError):
-        agent.learn(256)
-    agent.learn(64)
-    assert agent._state.env.obs[0, 1] == 32  # began anew instead of continuing from somewhere else
 
 
 def test_an_episode_without_end_ends_its_evaluation(monkeypatch):

@@ -13,7 +13,7 @@ from bipars.suite.local import run_locally
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from bipars.suite.ray import execute_task, pack, run_on_ray, unpack
-from test_suite_faults import bipars, outcome, planned, suite_file
+from suites import bipars, outcome, planned, suite_file
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",

@@ -9,12 +9,12 @@ import pytest
 
 from bipars.lower.ppo import Samples, surrogate
 from bipars.shaping.potential_based import potential_difference
-from test_tabular import HORIZON, STATES, TRUE, every_episode, exact_return, seen, table_policy
+from tabular import HORIZON, STATES, TRUE, every_episode, exact_return, seen, table_policy
 from transitions import GAMMA
 
 
 def tabular_gradient(shaping, correction=0.0):
-    """The policy gradient of rewards r + F over every episode of test_tabular, times the length of an episode."""
+    """The policy gradient of rewards r + F over every episode of `tabular`, times the length of an episode."""
     policy = table_policy()
     obs, action, reward, _ = every_episode()
     flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731

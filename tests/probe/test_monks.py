@@ -19,7 +19,7 @@ from bipars.monks.report import LAST
 from bipars.monks.rules import Game
 from bipars.monks.solve import solve
 
-PAGE = Path(__file__).parents[1] / "docs" / "monks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "monks.md"
 
 
 @pytest.mark.parametrize("num_monks", [1, 2, 5])

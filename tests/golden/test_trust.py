@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.ppo import Samples, probability_ratio
+from bipars.lower.ppo import Samples
 from bipars.nets.mlp import MLP, Linear, ravel
 from bipars.nets.policies import GaussianPolicy
 from bipars.program import build, complete
 from bipars.settings.config import Config, PPOConfig, UpperConfig
 from bipars.upper.trust import MOST, agreement, as_trusted, judge, pieces_of, pulls, trust
-from problems import assert_same, make_problem
+from problems import make_problem
 
 PARTS, SIZE = 20, 50
 COMMON = np.random.default_rng(1000).normal(size=SIZE)
@@ -56,31 +56,6 @@ def test_a_batch_of_any_shape_has_few_parts(time, envs, parts):
     samples = Samples(jnp.ones((time * envs, 5)), ones[:, None], ones, ones, ones, weighted=ones)
     assert envs * pieces_of(time, envs) == parts
     assert [len(x) for x in pulls(LINEAR, samples, envs, jnp.arange(parts))] == [parts, parts]
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("continuous", [False, True])
-def test_pulls_are_gradients_of_both_returns_part_by_part(continuous):
-    problem = make_problem(continuous, 2, "state-action")
-    samples, (time, envs) = problem.samples(), problem.reward.shape
-    samples = samples._replace(weighted=jnp.sin(jnp.arange(samples.log_prob.size, dtype=jnp.float64)) + 3)
-    pieces = pieces_of(time, envs)
-    v, w = pulls(problem.policy, samples, envs, jnp.arange(envs * pieces))
-    some = jnp.array([2, 1, 7])
-    assert_same(pulls(problem.policy, samples, envs, some), (v[some], w[some]))
-    length = time // pieces
-    assert len(v) >= 16
-    assert time - pieces * length < pieces
-
-    def brute_force(env, piece, signal):
-        rows = np.arange(piece * length, (piece + 1) * length) * envs + env
-        part = jax.tree.map(lambda x: x[rows], samples._replace(credit=None, value_targets=()))
-        part = part._replace(log_prob=problem.policy.log_prob(part.obs, part.action))
-        return ravel(jax.grad(lambda theta: jnp.mean(probability_ratio(theta, part) * signal[rows]))(problem.policy))
-
-    for i, (env, piece) in enumerate(itertools.product(range(envs), range(pieces))):
-        assert_same(v[i], brute_force(env, piece, samples.true_advantage))
-        assert_same(w[i], brute_force(env, piece, samples.weighted - samples.weighted.mean()))
 
 
 LINEAR = GaussianPolicy(MLP((Linear(jnp.zeros((5, 1)), jnp.zeros(1)),), "relu"), jnp.zeros(1))
@@ -130,27 +105,6 @@ def test_trust_mixes_the_advantages_and_their_slopes():
     )
     np.testing.assert_allclose(full.credit, samples.credit / 2)
     np.testing.assert_array_equal(none.true_advantage, samples.true_advantage)
-
-
-def rounds(term, count):
-    config = Config(
-        env="cartpole-continuous", method="single", terms=(term,),
-        upper=UpperConfig(noise_penalty=1.0, earned_trust=True),
-    )  # fmt: skip
-    loop = build(complete(config)).algorithm
-    state, trust, iterate = loop.init(jnp.uint32(0)), [], jax.jit(loop.iterate)
-    for _ in range(count):
-        state, signals = iterate(state, jnp.uint32(0))
-        trust.append(float(signals.log["trust"]))
-    return trust
-
-
-@pytest.mark.parametrize(
-    ("term", "count", "kept"), [("harmful", 2, False), ("beneficial", 3, True), ("noise", 12, False)]
-)
-def test_a_term_keeps_the_trust_that_it_deserves(term, count, kept):
-    trust = rounds(term, count)
-    assert trust == [1.0] * count if kept else np.mean(trust[-min(count - 1, 3) :]) < 0.4
 
 
 def small(update_period=400, num_envs=4):

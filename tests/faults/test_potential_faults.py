@@ -1,4 +1,4 @@
-"""Bad potentials are named, with what to do about them, before training starts."""
+"""Bad potentials are named, with what to do about them."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +7,9 @@ import pytest
 import bipars
 from bipars.errors import NonFiniteError, TermError, UsageError
 from bipars.program import Objects, complete
-from bipars.settings.config import Config
+from bipars.settings.config import Config, DPBAConfig
 from bipars.shaping.given import Potential
+from transitions import TINY
 
 
 def lean(obs):
@@ -44,3 +45,17 @@ def test_bad_potentials_are_named_before_training():
         bipars.BiPaRS("cartpole", method="pbrs", potential=lean)
     with pytest.raises(UsageError, match="a potential needs a name"):
         Potential("", lean)
+
+
+def test_dpba_without_a_term_is_an_error():
+    with pytest.raises(UsageError, match="method 'dpba' learns from reward terms; give at least one"):
+        complete(Config(method="dpba"))
+    with pytest.raises(UsageError, match="dpba.learning_rate is 0.*positive"):
+        DPBAConfig(learning_rate=0.0)
+
+
+def test_a_potential_that_stops_being_a_number_stops_the_run():
+    later = Potential("later", lambda obs, step: jnp.where(step > 300, jnp.nan, 0.0))
+    agent = bipars.BiPaRS("cartpole", method="dynamic-pbrs", potential=later, ppo=TINY).learn(200)
+    with pytest.raises(NonFiniteError, match="the potential's shaping is nan at step"):
+        agent.learn(200)
