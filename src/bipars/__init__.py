@@ -6,10 +6,10 @@ from bipars._gymnasium import register as _register
 
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
-    from bipars.callbacks import Callback, TensorBoard
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
-    from bipars.results import load_results
+    from bipars.integrations.callbacks import Callback, TensorBoard
+    from bipars.results.table import load_results
     from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
     from bipars.shaping.given import Potential
     from bipars.terms.term import RewardTerm
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "BiPaRS": "agent",
     "BiparsError": "errors",
-    "Callback": "callbacks",
+    "Callback": "integrations.callbacks",
     "Config": "settings.config",
     "DDPGConfig": "settings.config",
     "DPBAConfig": "settings.config",
@@ -25,10 +25,10 @@ _HOMES = {
     "PPOConfig": "settings.config",
     "Potential": "shaping.given",
     "RewardTerm": "terms.term",
-    "TensorBoard": "callbacks",
+    "TensorBoard": "integrations.callbacks",
     "UpperConfig": "settings.config",
     "WeightConfig": "settings.config",
-    "load_results": "results",
+    "load_results": "results.table",
 }
 
 _register()

@@ -137,10 +137,11 @@ class Train:
 
     def run(self) -> int:
         from bipars.program import complete
+        from bipars.report.text import show_results
         from bipars.runs.directory import RunDirectory, check_root, seed_directory
         from bipars.runs.reuse import with_weights_from
         from bipars.settings.seeds import parse_seeds
-        from bipars.suite.finish import STOPPED, finish, local_engine, runner_of, show_results
+        from bipars.suite.finish import STOPPED, finish, local_engine, runner_of
         from bipars.suite.work import check_cores, existing
 
         workers = count_workers(self.workers)
@@ -183,7 +184,7 @@ class Train:
 
     def _refuse_idle(self) -> None:
         """A flag of the upper level that the method has no use for is a mistake. (A suite's methods may share them.)"""
-        from bipars.methods import METHODS, has_use_for
+        from bipars.methods import METHODS
 
         for part in dataclasses.fields(self.upper):
             value = getattr(self.upper, part.name)
@@ -195,8 +196,8 @@ class Train:
                 )
             if part.name == "follow_weights" and self.upper.sampling == "round":
                 raise UsageError("upper.follow_weights has no effect with upper.sampling 'round': leave it out")
-            if not has_use_for(self.method, part.name):
-                users = [name for name in METHODS if not METHODS[name].deterministic and has_use_for(name, part.name)]
+            if part.name not in METHODS[self.method].settings:
+                users = [name for name, method in METHODS.items() if part.name in method.settings]
                 raise UsageError(
                     f"method '{self.method}' has no use for upper.{part.name} (here {value}): leave it out; it is for "
                     f"{', '.join(users)}"

@@ -12,13 +12,19 @@ First = TypeVar("First")
 Second = TypeVar("Second")
 
 
-def compiled(method: Any) -> Any:
+def compiled(method: Any = None, static: str | tuple[str, ...] = ()) -> Any:
     """Compiles a method for its object; inside another compiled function it simply becomes a part of it.
+
+    Arguments named in `static`, given by name, are settings: each value of theirs has a program of its own.
 
     The object itself keeps what was compiled, so both go together. `jit` would keep it for good, and a process that
     trains one agent after the other would run out of the pieces of memory a system grants it (65,530 on Linux).
     """
-    return functools.cached_property(lambda self: jax.jit(functools.wraps(method)(functools.partial(method, self))))
+    if method is None:
+        return functools.partial(compiled, static=static)
+    return functools.cached_property(
+        lambda self: jax.jit(functools.wraps(method)(functools.partial(method, self)), static_argnames=static)
+    )
 
 
 def at_once(really: bool, first: Callable[[], First], second: Callable[[], Second]) -> tuple[First, Second]:

@@ -3,16 +3,16 @@
 import sys
 from pathlib import Path
 
-from bipars.progress import standing_bar
 from bipars.report.build import write_report
 from bipars.report.curves import plot_curves
-from bipars.report.panels import collect
 from bipars.report.text import results_text, verdict_text
+from bipars.results.panels import collect
 from bipars.runs.directory import check_root
 from bipars.suite.finish import runner_of
 from bipars.suite.local import run_locally
 from bipars.suite.manifest import is_suite, record
 from bipars.suite.plan import load_suite
+from bipars.suite.progress import standing_bar
 
 LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
 

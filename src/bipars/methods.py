@@ -1,4 +1,8 @@
-"""Every method as one row: what weights the terms get, and who moves them. Adding a row does not touch the loop."""
+"""Every method as one row: which learner, what weights the terms get, and who moves them.
+
+An upper level is put together here as optimisers are in optax: an estimator, wrappers around it, a schedule that says
+when phi steps, and wrappers around that. Adding a row does not touch the loop.
+"""
 
 import math
 from collections.abc import Callable
@@ -6,79 +10,105 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import jax
+import optax
 
 from bipars.errors import UsageError, unknown
+from bipars.lower.base import LowerLevel
+from bipars.lower.ddpg import DDPG
+from bipars.lower.ppo import PPO
 from bipars.lower.replay import bytes_per_transition
 from bipars.nets.mlp import count_parameters
+from bipars.nets.optimiser import adam, with_head_start
 from bipars.nets.spaces import BoxActions, HasSpaces
 from bipars.nets.weights import FORMS, make_weights
 from bipars.settings.base import require
 from bipars.settings.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.shaping.dpba import LearnedPotential
 from bipars.shaping.given import GivenPotential, Potential, Second, is_cartpole, usual_potential
-from bipars.shaping.potential_based import PotentialShaping
+from bipars.shaping.potential_based import NoPotential, PotentialShaping
 from bipars.terms.builtin import TORQUE_LIMIT, TorqueTerm
 from bipars.terms.term import RewardTerm
-from bipars.upper.base import Estimator
-from bipars.upper.deterministic import DeterministicIncremental, DeterministicMapping, DeterministicMetaGradient
+from bipars.upper.base import Estimator, UpperLevel
+from bipars.upper.baseline import Baseline
+from bipars.upper.deterministic import (
+    DeterministicIncremental,
+    DeterministicMapping,
+    DeterministicMetaGradient,
+    MeasuredUnits,
+)
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import MetaGradient
+from bipars.upper.noise_penalty import NoisePenalty
 from bipars.upper.rcpo import Multiplier
+from bipars.upper.schedule import ByRound, Deferred, Fixed, Interleaved
+from bipars.upper.trust import EarnedTrust
 from bipars.upper.unrolled import Unrolled
 
 Form = Literal["state", "state-action", "per-action", "scalar"]
+UpperBuilder = Callable[[Config, Any], UpperLevel]
+"""From the resolved settings and the lower level."""
+
+
+def fixed(config: Config, lower: LowerLevel) -> UpperLevel:
+    return Fixed(lower)
 
 
 @dataclass(frozen=True)
 class Method:
     summary: str
+    upper: UpperBuilder = fixed
+    """Who moves phi; by default nobody."""
+    learns_weights: bool = False
+    """Whether phi learns from the true return, so that there must be a critic of it, and terms."""
     discrete_form: Form = "scalar"
     """What z depends on when actions are discrete ..."""
     continuous_form: Form = "scalar"
     """... and when they are continuous."""
     initial_weight: float | None = None
     """Weight of every term at the start; none takes the configured one."""
-    estimator: Callable[[Config], Estimator] | None = None
-    """Who moves phi; none leaves the weights as they start."""
-    every_step: bool = False
-    """The estimator must see every step of theta, so phi cannot step once per round."""
+    settings: tuple[str, ...] = ()
+    """Settings of `upper` that it has a use for."""
     simplex: bool = False
     """Weights of all terms sum to one."""
-    hyper_policy: bool = False
+    shows_weights: bool = False
     """The policy takes z(s) as an input."""
     learning_rate: float | None = None
     """Step size of phi; none takes the preset of the term."""
-    multiplier: Multiplier | None = None
-    """A rule of its own for its one weight."""
+    takes_cost: bool = False
+    """It constrains the cost inside the torque term."""
     learned_potential: Callable[[Config], PotentialShaping] | None = None
     """Shaping by differences of a potential that is learned, on top of the weighted terms ..."""
     potential_takes: Second | None = None
     """... or of one that is given, and what it is given besides the observation."""
     needs_terms: bool = False
-    """Meaningless without a reward term; every method with an estimator is."""
+    """Meaningless without a reward term; every method that learns weights is."""
     deterministic: bool = False
     """The policy is DDPG's (settings `ddpg`); its name begins with that."""
 
-    @property
-    def through_advantages(self) -> bool:
-        """Whether phi learns by how modified advantages move with it. These can have a baseline, and the policy can do
-        without them: so terms can be made to earn trust."""
-        return self.estimator is not None and not self.hyper_policy and not self.deterministic
+    def lower(self, config: Config, spaces: HasSpaces, num_terms: int) -> LowerLevel:
+        learns = self.learns_weights and config.weights_from is None
+        if self.deterministic:
+            return DDPG(
+                config.ddpg, spaces, num_terms, learns, self.shows_weights, config.ddpg.weight_jitter, config.threads
+            )
+        holds = config.weights_from is not None
+        relative = config.upper.relative_value_loss
+        return PPO(config.ppo, spaces, num_terms, learns, self.shows_weights, relative, holds, config.threads)
 
-    def shaping(self, config: Config, given: Potential | None) -> PotentialShaping | None:
+    def shaping(self, config: Config, given: Potential | None) -> PotentialShaping:
         """How a potential shapes the reward; `given` is the user's, where the method takes one."""
         if self.learned_potential is not None:
             return self.learned_potential(config)
         if self.potential_takes is None or given is None:
-            return None
+            return NoPotential()
         return GivenPotential(
             config.method, given, self.potential_takes, config.ppo, correct=self.potential_takes == "action"
         )
 
     def prepare_terms(self, name: str, terms: tuple[RewardTerm, ...]) -> tuple[RewardTerm, ...]:
         """The terms as the method uses them: a constrained method takes the cost inside the term."""
-        if self.multiplier is None:
+        if not self.takes_cost:
             return terms
         if len(terms) != 1 or not isinstance(terms[0], TorqueTerm):
             given = [term.name for term in terms]
@@ -86,79 +116,149 @@ class Method:
         return (terms[0].as_cost(),)
 
 
+def weights_adam(config: Config) -> optax.GradientTransformation:
+    weights = config.weights
+    assert weights.learning_rate is not None
+    # IMGL's gradients carry alpha, 1e-4: Adam's usual 1e-8 would not be small beside them.
+    rate = with_head_start(weights.learning_rate, weights.head_start)
+    return adam(rate, weights.max_grad_norm, eps=1e-16)
+
+
+def discount(config: Config) -> float:
+    """How much of later weighted terms an action is credited with, from step to step."""
+    return config.ppo.gamma * (config.ppo.gae_lambda if config.upper.horizon == "gamma-lambda" else 1.0)
+
+
 FEW_STEPS, FEW_MINIBATCHES = 64, 24
-"""Steps of a round, and minibatches in its batch, up to which phi had better step after theta: it then takes products
-of matrices over the whole batch, with one row per step, where it would else fetch rows of m numbers for a minibatch."""
+"""Steps of a round, and minibatches in its batch, up to which MGL's phi had better step after theta: it then takes
+products of matrices over the whole batch, with one row per step, where it would else fetch rows of m numbers."""
 
 
-def meta_gradient(config: Config) -> MetaGradient:
-    """By which phi steps after theta where that is the same and takes less time."""
+def through_advantages(config: Config, lower: PPO, estimator: Any, memory: float = 0.0) -> UpperLevel:
+    """phi learns by how modified advantages move with it. These can have a baseline, and the policy can do without
+    them: so terms can be made to earn trust. `memory`: see `NoisePenalty`."""
     ppo, upper = config.ppo, config.upper
+    remembers_nothing = isinstance(estimator, MetaGradient)
+    if upper.noise_penalty:
+        estimator = NoisePenalty(estimator, upper.noise_penalty, memory)
+    optimiser, later = weights_adam(config), discount(config)
+    if upper.sampling == "round":
+        return ByRound(lower, estimator, optimiser, later)
     few = ppo.gradient_steps <= FEW_STEPS and ppo.update_period <= FEW_MINIBATCHES * ppo.batch_size
-    after_theta = few and config.weights.form != "scalar" and not upper.follow_weights
-    return MetaGradient(ppo.clip, upper.noise_penalty, needs_credit=upper.sampling != "round" and not after_theta)
+    follow = bool(upper.follow_weights)
+    level: UpperLevel
+    if remembers_nothing and few and config.weights.form != "scalar" and not follow:
+        level = Deferred(lower, estimator, optimiser, later)
+    else:
+        level = Interleaved(lower, estimator, optimiser, later, follow)
+    if upper.earned_trust:
+        level = EarnedTrust(level, ppo.num_envs, later, config.threads)
+    return Baseline(level, ppo.num_envs, later) if upper.baseline else level
+
+
+def mgl(config: Config, lower: PPO) -> UpperLevel:
+    return through_advantages(config, lower, MetaGradient(lower.objective))
+
+
+def imgl(config: Config, lower: PPO) -> UpperLevel:
+    memory = config.upper.memory
+    rate, second_order = config.ppo.policy_learning_rate, config.upper.second_order
+    return through_advantages(
+        config, lower, IncrementalMetaGradient(lower.objective, rate, second_order, memory), memory
+    )
+
+
+def unrolled(config: Config, lower: PPO) -> UpperLevel:
+    ppo, length = config.ppo, config.upper.unroll
+    estimator = Unrolled(lower.objective, ppo.policy_learning_rate, ppo.max_grad_norm, length)
+    return through_advantages(config, lower, estimator, memory=1 - 1 / length)
+
+
+def em(config: Config, lower: PPO) -> UpperLevel:
+    estimator = ExplicitMapping(lower.objective)
+    if config.upper.sampling == "round":
+        return ByRound(lower, estimator, weights_adam(config), discount(config))
+    return Interleaved(lower, estimator, weights_adam(config))
+
+
+def rcpo(config: Config, lower: PPO) -> UpperLevel:
+    return Multiplier(lower, TORQUE_LIMIT)
+
+
+def deterministic(estimator: Callable[[DDPGConfig], Estimator]) -> UpperBuilder:
+    def build(config: Config, lower: DDPG) -> UpperLevel:
+        restarts = estimator is deterministic_imgl and config.ddpg.second_order == "constant-critic"
+        return MeasuredUnits(Interleaved(lower, estimator(config.ddpg), weights_adam(config), restarts=restarts))
+
+    return build
+
+
+def deterministic_imgl(settings: DDPGConfig) -> Estimator:
+    return DeterministicIncremental(settings.policy_learning_rate, settings.second_order, settings.noise_penalty)
 
 
 DETERMINISTIC_LEARNING_RATE = 1e-4
 """Step size of phi over DDPG, which takes many more steps than PPO: at 5e-4 the weights outrun the policy."""
+
+ROUND_SETTINGS = ("sampling", "relative_value_loss")
+ADVANTAGE_SETTINGS = (*ROUND_SETTINGS, "horizon", "baseline", "follow_weights", "noise_penalty", "earned_trust")
 
 METHODS: dict[str, Method] = {
     "ppo": Method("no shaping: the true reward alone", initial_weight=0.0),
     "ns": Method("naive shaping: every term counts fully, everywhere", initial_weight=1.0),
     "em": Method(
         "explicit mapping: the policy takes z(s) as an input",
-        "per-action",
-        "state",
-        estimator=lambda config: ExplicitMapping(config.ppo.clip),
-        hyper_policy=True,
+        em,
+        learns_weights=True,
+        discrete_form="per-action",
+        continuous_form="state",
+        settings=ROUND_SETTINGS,
+        shows_weights=True,
     ),
     "mgl": Method(
         "meta-gradient learning: through the last policy step",
-        "per-action",
-        "state-action",
-        estimator=meta_gradient,
+        mgl,
+        learns_weights=True,
+        discrete_form="per-action",
+        continuous_form="state-action",
+        settings=ADVANTAGE_SETTINGS,
     ),
     "imgl": Method(
         "incremental meta-gradient learning: through all policy steps",
-        "per-action",
-        "state-action",
-        estimator=lambda config: IncrementalMetaGradient(
-            config.ppo.clip,
-            config.ppo.policy_learning_rate,
-            config.upper.second_order,
-            config.upper.noise_penalty,
-            config.upper.memory,
-        ),
+        imgl,
+        learns_weights=True,
+        discrete_form="per-action",
+        continuous_form="state-action",
+        settings=(*ADVANTAGE_SETTINGS, "second_order", "memory"),
     ),
     "unrolled": Method(
         "unrolled differentiation: through the last K policy steps as they were taken, Adam included",
-        "per-action",
-        "state-action",
-        estimator=lambda config: Unrolled(
-            config.ppo.clip,
-            config.ppo.policy_learning_rate,
-            config.ppo.max_grad_norm,
-            config.upper.unroll,
-            config.upper.noise_penalty,
-            config.upper.earned_trust,
-        ),
-        every_step=True,
+        unrolled,
+        learns_weights=True,
+        discrete_form="per-action",
+        continuous_form="state-action",
+        settings=(*ADVANTAGE_SETTINGS[1:], "unroll"),
     ),
     "single": Method(
         "one weight per term, the same in every state, learned by meta-gradient",
-        estimator=meta_gradient,
+        mgl,
+        learns_weights=True,
+        settings=ADVANTAGE_SETTINGS,
         learning_rate=1e-2,
     ),
     "simplex": Method(
         "as single, but the weights of the terms are positive and sum to one",
-        estimator=meta_gradient,
+        mgl,
+        learns_weights=True,
+        settings=ADVANTAGE_SETTINGS,
         learning_rate=1e-2,
         simplex=True,
     ),
     "rcpo": Method(
         "reward constrained policy optimisation: a Lagrange multiplier keeps the mean torque below 0.25",
+        rcpo,
         initial_weight=0.0,
-        multiplier=Multiplier(TORQUE_LIMIT),
+        takes_cost=True,
     ),
     "dpba": Method(
         "dynamic potential-based advice: a potential whose differences are the terms, learned from them",
@@ -185,25 +285,26 @@ METHODS: dict[str, Method] = {
     "ddpg-ns": Method("deterministic policy, naive shaping", initial_weight=1.0, deterministic=True),
     "ddpg-em": Method(
         "deterministic policy, explicit mapping",
+        deterministic(lambda settings: DeterministicMapping()),
+        learns_weights=True,
         continuous_form="state",
-        estimator=lambda config: DeterministicMapping(),
-        hyper_policy=True,
+        shows_weights=True,
         learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
     "ddpg-mgl": Method(
         "deterministic policy, meta-gradient learning",
+        deterministic(lambda settings: DeterministicMetaGradient(settings.noise_penalty)),
+        learns_weights=True,
         continuous_form="state",
-        estimator=lambda config: DeterministicMetaGradient(config.ddpg.noise_penalty),
         learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
     "ddpg-imgl": Method(
         "deterministic policy, incremental meta-gradient learning",
+        deterministic(deterministic_imgl),
+        learns_weights=True,
         continuous_form="state",
-        estimator=lambda config: DeterministicIncremental(
-            config.ddpg.policy_learning_rate, config.ddpg.second_order, config.ddpg.noise_penalty
-        ),
         learning_rate=DETERMINISTIC_LEARNING_RATE,
         deterministic=True,
     ),
@@ -236,22 +337,23 @@ def resolve(config: Config, env: HasSpaces) -> Config:
     elif form not in FORMS:
         raise unknown("weights.form", form, (*FORMS, "auto"))
     if form == "per-action" and isinstance(env.actions, BoxActions):
-        others = "'state' or 'scalar'" if method.hyper_policy else "'state-action', 'state' or 'scalar'"
+        others = "'state' or 'scalar'" if method.shows_weights else "'state-action', 'state' or 'scalar'"
         raise UsageError(
             f"weights.form 'per-action' needs discrete actions; those of '{config.env}' are continuous. Use {others}"
         )
-    if method.hyper_policy and form == "state-action":
+    if method.shows_weights and form == "state-action":
         raise UsageError(
             f"method '{config.method}' shows the policy z(s) before an action is chosen; "
             "weights.form 'state-action' does not have that. Use 'state', 'per-action' or 'scalar'"
         )
-    if not config.terms and (method.estimator is not None or method.needs_terms):
+    if not config.terms and (method.learns_weights or method.needs_terms):
         raise UsageError(f"method '{config.method}' learns from reward terms; give at least one term")
-    if method.every_step and config.upper.sampling == "round":
+    follows_every_step = method.learns_weights and not method.deterministic and "sampling" not in method.settings
+    if follows_every_step and config.upper.sampling == "round":
         raise UsageError(
             f"method '{config.method}' follows every step of theta; upper.sampling is 'round', expected 'interleaved'"
         )
-    if method.estimator is not None and config.upper.sampling == "round" and config.num_updates < 2:
+    if method.learns_weights and config.upper.sampling == "round" and config.num_updates < 2:
         raise UsageError(
             f"total_steps is {config.total_steps}, one update of {config.ppo.update_period}; upper.sampling 'round' "
             "learns from the batch after an update, so it needs two"
@@ -276,12 +378,12 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         rate *= min(config.ppo.gradient_steps, MOST_STEPS_IN_ONE)
         weights = replace(weights, head_start=0.0)
     rate = weights.learning_rate or rate
-    if method.estimator is None:
+    if not method.learns_weights:
         weights = replace(weights, low=None, high=None)  # the weight is the method's own, and bounds would move it
     weights = replace(weights, form=form, learning_rate=rate, initial=initial)
     if method.simplex or weights.simplex:
         learners = "'ddpg-em' or 'ddpg-mgl'" if method.deterministic else "'simplex' or 'mgl'"
-        if method.estimator is None:
+        if not method.learns_weights:
             raise UsageError(
                 f"weights.simplex is for methods that learn weights; '{config.method}' does not. Use {learners}"
             )
@@ -297,9 +399,9 @@ def resolve(config: Config, env: HasSpaces) -> Config:
         (math.inf if weights.high is None else weights.high),
     )
     require(low <= initial <= high, "weights.initial", initial, f"a number from {low} to {high}")
-    if method.multiplier is not None and form != "scalar":
+    if method.takes_cost and form != "scalar":
         raise UsageError(f"method '{config.method}' has one multiplier; weights.form is '{form}', expected 'scalar'")
-    if method.every_step:
+    if "unroll" in method.settings:
         check_unrolled(config, weights, env)
     upper = config.upper
     if upper.follow_weights is None and not method.deterministic:
@@ -309,7 +411,7 @@ def resolve(config: Config, env: HasSpaces) -> Config:
 
 
 def _measures_unit(config: Config, method: Method, weights: WeightConfig) -> bool:
-    possible = method.deterministic and method.estimator is not None and not weights.simplex
+    possible = method.deterministic and method.learns_weights and not weights.simplex
     if weights.measured_unit and not possible:
         raise UsageError(
             f"weights.measured_unit: method '{config.method}' measures no unit of its weights; that is for methods "
@@ -340,20 +442,6 @@ MOST_REMEMBERED = 2**31 - 1
 """Transitions that can be counted."""
 
 
-OWN_SETTINGS = {"second_order": "imgl", "memory": "imgl", "unroll": "unrolled"}
-"""Settings of the upper level that one method alone has a use for."""
-
-
-def has_use_for(name: str, setting: str) -> bool:
-    """Whether a setting of the upper level means anything to a stochastic method."""
-    method = find_method(name)
-    if setting in OWN_SETTINGS:
-        return name == OWN_SETTINGS[setting]
-    if setting in ("sampling", "relative_value_loss"):
-        return method.estimator is not None and not (setting == "sampling" and method.every_step)
-    return method.through_advantages
-
-
 def refuse_idle(why: str, room: str, given: Any, usual: Any, instead: str) -> None:
     """A setting of the other kind of lower level is a mistake."""
     for field in fields(given):
@@ -372,7 +460,7 @@ def resolve_deterministic(config: Config, env: HasSpaces) -> Config:
         )
     for room, given, usual in (("ppo", config.ppo, PPOConfig()), ("upper", config.upper, UpperConfig())):
         refuse_idle(f"method '{name}' trains DDPG", room, given, usual, "those of ddpg")
-    if method.estimator is not None and config.weights.form not in ("auto", "state", "scalar"):
+    if method.learns_weights and config.weights.form not in ("auto", "state", "scalar"):
         raise UsageError(
             f"method '{name}' shows z(s) to a network before an action is chosen; weights.form is "
             f"'{config.weights.form}', expected 'state' or 'scalar'"

@@ -1,8 +1,103 @@
-"""Generalised advantage estimation, with termination kept apart from truncation."""
+"""What the policy climbs: advantages (GAE), and PPO's clipped objective of them.
+
+The objective is one scalar function of a sample's log probability ratio and its advantage. Whoever needs a derivative
+of it, in theta or in the advantages, takes it from here: a policy that climbs another function is one line away.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
+
+from bipars.nets.per_sample import PerSampleGradients
+from bipars.nets.policies import Policy, Theta, log_prob_gradients
+
+Objective = Callable[[Float[Array, ""], Float[Array, ""]], Float[Array, ""]]
+"""Of the log ratio of a sample, log pi(a|s) - log pi_acted(a|s), and its advantage."""
+
+
+@dataclass(frozen=True)
+class ClippedObjective:
+    """min(rho A, clip(rho, 1 - c, 1 + c) A): a sample beyond the clip has no gradient, at either level."""
+
+    clip: float
+
+    def __call__(self, log_ratio: Float[Array, ""], advantage: Float[Array, ""]) -> Float[Array, ""]:
+        ratio = jnp.exp(log_ratio)
+        return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - self.clip, 1 + self.clip) * advantage)
+
+
+def slopes(
+    objective: Objective, log_ratio: Float[Array, " sample"], advantage: Float[Array, " sample"]
+) -> Float[Array, " sample"]:
+    """dL/dl of every sample, l its log ratio."""
+    return jax.vmap(jax.grad(objective))(log_ratio, advantage)
+
+
+def mixed_derivatives(
+    objective: Objective, log_ratio: Float[Array, " sample"], advantage: Float[Array, " sample"]
+) -> Float[Array, " sample"]:
+    """d^2 L / dl dA of every sample: how the pull on its log ratio grows with its advantage."""
+    return jax.vmap(jax.grad(jax.grad(objective), argnums=1))(log_ratio, advantage)
+
+
+class Samples(NamedTuple):
+    """What both levels learn from. Built once per round, then drawn from in minibatches."""
+
+    obs: Float[Array, "sample obs"]
+    action: Array
+    log_prob: Float[Array, " sample"]
+    """Under the policy that acted."""
+    modified_advantage: Float[Array, " sample"]
+    true_advantage: Float[Array, " sample"] | None = None
+    """None where no upper level asks for it."""
+    advantage_jacobian: Float[Array, "sample phi"] | None = None
+    """dA~/dphi, where an estimator needs it."""
+    log_prob_gradients: PerSampleGradients | None = None
+    """Of the policy that learns from them just now, where they are known already."""
+
+    def at(self, index: Int[Array, " batch"]) -> "Samples":
+        """A minibatch."""
+        return jax.tree.map(lambda x: x[index], self)
+
+
+def surrogate(
+    policy: Policy, samples: Samples, advantage: Float[Array, " sample"], objective: Objective
+) -> Float[Array, ""]:
+    """The mean of the objective over the samples."""
+    log_ratio = policy.log_prob(samples.obs, samples.action) - samples.log_prob
+    return jnp.mean(jax.vmap(objective)(log_ratio, advantage))
+
+
+def log_ratios(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], PerSampleGradients]:
+    """The log ratio of every sample, and its gradient."""
+    known = samples.log_prob_gradients
+    known = log_prob_gradients(policy, samples.obs, samples.action) if known is None else known
+    return known.value - samples.log_prob, known
+
+
+def surrogate_gradients(
+    policy: Theta,
+    samples: Samples,
+    advantages: Sequence[Float[Array, " sample"]],
+    objective: Objective,
+    equal: Bool[Array, ""] | bool = False,
+) -> list[Theta]:
+    """Of `surrogate`, for several advantages of the same samples, for little more than the price of one.
+
+    Where they are `equal`, for the price of one.
+    """
+    log_ratio, gradients = log_ratios(policy, samples)
+    factors = jnp.stack([slopes(objective, log_ratio, advantage) / log_ratio.size for advantage in advantages])
+    sums = jax.lax.cond(
+        equal,
+        lambda: jax.tree.map(lambda x: jnp.broadcast_to(x, (len(factors), *x.shape[1:])), gradients.sums(factors[:1])),
+        lambda: gradients.sums(factors),
+    )
+    return [jax.tree.map(lambda x, i=i: x[i], sums) for i in range(len(factors))]
 
 
 def discounted_suffix_sums(

@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bipars.callbacks import require_tensorboard
 from bipars.errors import UsageError
 from bipars.methods import find_method, resolve
 from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import Spaces
-from bipars.nets.weights import WeightFunction
+from bipars.nets.weights import WeightFunction, make_weights
 from bipars.presets import task_term
 from bipars.rollout.make import Env, check_sampler, check_threads, is_compiled, make_sampler
+from bipars.rollout.stats import RoundStats
 from bipars.runtime import enable_compilation_cache
 from bipars.settings.config import Config
 from bipars.shaping.given import GivenPotential, Potential, make_potential
-from bipars.signals import RoundStats
+from bipars.tensorboard import require_tensorboard
 from bipars.terms.builtin import make_term
 from bipars.terms.term import RewardTerm, TermFunction
 from bipars.terms.true_reward import TrueReward
 from bipars.train import BiLevel, TrainState
-from bipars.train_deterministic import DeterministicBiLevel
+from bipars.upper.schedule import Fixed
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Program:
     compiled_iterate: Callable[..., tuple[TrainState, RoundStats]]
 
     terms: tuple[RewardTerm, ...]
+    update_period: int
 
     @property
     def term_names(self) -> tuple[str, ...]:
@@ -45,11 +46,10 @@ class Program:
     @property
     def rounds(self) -> int:
         """Rounds that use up the configured number of environment steps."""
-        return self.algorithm.config.num_updates - self.algorithm.samples_by_round
+        return self.algorithm.rounds
 
     def steps_after(self, rounds: int) -> int:
-        """Environment steps taken; sampling mode `round` is one batch ahead of its policy."""
-        return (rounds + self.algorithm.samples_by_round) * self.algorithm.config.lower.update_period
+        return rounds * self.update_period
 
     def init(self, seed: int, learned: "LearnedWeights | None" = None) -> TrainState:
         """The state before the first round, with a weight function learned before in place of a fresh one."""
@@ -148,17 +148,19 @@ def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Progra
     enable_compilation_cache()
     config = Config.from_dict(json.loads(text))
     method = find_method(config.method)
-    learns = method.estimator is not None and config.weights_from is None
-    ahead = int(learns and config.upper.sampling == "round")
-    algorithm = (DeterministicBiLevel if method.deterministic else BiLevel)(
-        config,
-        make_sampler(config, terms, TrueReward(config.reward, objects.true_reward), objects.env, ahead),
-        len(terms),
-        method,
-        method.estimator(config) if learns and method.estimator else None,
-        method.multiplier,
+    sampler = make_sampler(config, terms, TrueReward(config.reward, objects.true_reward), objects.env)
+    lower = method.lower(config, sampler, len(terms))
+    algorithm = BiLevel(
+        sampler,
+        lower,
+        method.upper(config, lower) if config.weights_from is None else Fixed(lower),
         method.shaping(config, find_potential(config, objects.potential)),
+        lambda key: make_weights(key, config.weights, sampler, len(terms)),
+        len(terms),
+        config.num_updates,
+        config.evaluation_every,
     )
-    if algorithm.sampler.compiled:
-        return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate), terms)
-    return Program(algorithm, algorithm.init, algorithm.iterate, terms)
+    period = config.lower.update_period
+    if sampler.compiled:
+        return Program(algorithm, jax.jit(algorithm.init), jax.jit(algorithm.iterate), terms, period)
+    return Program(algorithm, algorithm.init, algorithm.iterate, terms, period)

@@ -15,7 +15,7 @@ import pytest
 
 from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError
 from bipars.program import Objects, build, complete
-from bipars.report.summary import summarise_runs
+from bipars.results.summary import summarise_runs
 from bipars.runs import directory
 from bipars.runs.checkpoint import decode_tree, verified_checkpoints
 from bipars.runs.directory import RunDirectory, check_root

@@ -65,7 +65,9 @@ def test_the_second_round_needs_no_second_program(method):
     loop, state = program.algorithm, program.init(0)
     for _ in range(2):
         state, _ = program.iterate(state, 0)
-    assert [part._cache_size() for part in (loop.prepare, loop.improve_policy, loop.improve_critics)] == [1, 1, 1]
+    assert [
+        part._cache_size() for part in (loop.lower._prepare, loop.lower._policy_steps, loop.lower._value_steps)
+    ] == [1, 1, 1]
 
 
 def types(state):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.lower.ddpg import ExploringPolicy, Units, follow, init_deterministic, smoothed, td_target
-from bipars.lower.replay import Replay, Transitions, bytes_per_transition
+from bipars.lower.ddpg import follow, smoothed, td_target
+from bipars.lower.replay import Replay, Transitions, Units, bytes_per_transition
 from bipars.methods import METHODS
+from bipars.nets.deterministic import ExploringPolicy, init_deterministic
 from bipars.nets.mlp import ravel
 from bipars.program import build, complete
 from bipars.rollout.batch import Batch
@@ -77,8 +78,8 @@ def test_the_loops_critics_learn_towards_these_targets(method, td3):
 
     @jax.jit
     def both(noise):
-        after, log = algorithm.critic_step(learner, weights, data, noise)
-        _, later = algorithm.critic_step(
+        after, log = algorithm.lower.critic_step(learner, weights, data, noise)
+        _, later = algorithm.lower.critic_step(
             after._replace(target_critics=learner.target_critics, target_policy=learner.target_policy),
             weights, data, noise,
         )  # fmt: skip
@@ -112,7 +113,7 @@ def test_the_loops_critics_learn_towards_these_targets(method, td3):
         ]
         return list(log.values()), list(later.values()), expected
 
-    noise = algorithm.draw_noise(jax.random.key(3), (40,))
+    noise = algorithm.lower.draw_noise(jax.random.key(3), (40,))
     assert (noise.shift is not None) == em
     found, later, expected = both(noise)
     assert len(learner.critics.added) == learns * (1 + td3)
@@ -124,10 +125,10 @@ def test_the_true_critic_learns_from_true_rewards_alone():
     """Q is a part of Q~, but what the terms are worth must not leak into it."""
     algorithm = build(tiny()).algorithm
     state = algorithm.init_networks(jax.random.key(0), None, None)
-    noise = algorithm.draw_noise(jax.random.key(3), (40,))
+    noise = algorithm.lower.draw_noise(jax.random.key(3), (40,))
     plain = some_rows()
     steps = [
-        algorithm.critic_step(state.learner, state.weights, rows, noise)[0].critics
+        algorithm.lower.critic_step(state.learner, state.weights, rows, noise)[0].critics
         for rows in (plain, plain._replace(terms=9 * plain.terms))
     ]
     jax.tree.map(np.testing.assert_array_equal, steps[0].base, steps[1].base)
@@ -165,8 +166,9 @@ def test_it_makes_no_difference_in_which_units_a_large_term_is_given(method):
         state = algorithm.init(jnp.uint32(0))
         _, batch = algorithm.sampler.run(algorithm.acting(state), state.env, jax.random.key(1))
         batch = batch._replace(reward=batch.obs[..., 0], terms=size * batch.obs[..., :2])
-        state, _, _ = algorithm.improve(state._replace(env=None), batch, jax.random.key(2))
-        learned.append((ravel(state.learner.policy), size * state.weights(batch.obs, None), state.learner.units))
+        learner, data = algorithm.lower.prepare(state.learner, state.weights, batch)
+        upper, learner, _ = algorithm.upper.update(state.upper, learner, data, jax.random.key(2))
+        learned.append((ravel(learner.policy), size * upper.weights(batch.obs, None), learner.units))
     assert float(learned[0][2].weights.max()) < 1
     for one, other in zip(learned[0][:2], learned[1][:2], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -214,14 +216,14 @@ def test_only_what_was_experienced_is_drawn():
 def test_warm_up_acts_at_random_and_learns_nothing():
     program = build(tiny(rounds=4, warmup_steps=80))
     state = program.init(0)
-    first, signals = program.iterate(state, 0)
-    assert signals.log["true_critic_loss"] == 0
+    first, stats = program.iterate(state, 0)
+    assert stats.log["true_critic_loss"] == 0
     jax.tree.map(np.testing.assert_array_equal, first.learner.critics, state.learner.critics)
     actions = np.asarray(first.learner.replay.rows.action)[:40, 0]
     assert actions.min() < -0.7
     assert actions.max() > 0.7
-    second, signals = program.iterate(first, 0)
-    assert signals.log["true_critic_loss"] > 0
+    second, stats = program.iterate(first, 0)
+    assert stats.log["true_critic_loss"] > 0
     assert not np.allclose(second.learner.policy.net.layers[0].weight, state.learner.policy.net.layers[0].weight)
 
 
@@ -239,10 +241,10 @@ def test_imgl_with_a_constant_critic_starts_every_round_with_one_direct_term():
     program = build(tiny("ddpg-imgl", second_order="constant-critic"))
     state = program.init(0)
     for _ in range(3):
-        state, signals = program.iterate(state, 0)
+        state, stats = program.iterate(state, 0)
         if int(state.round) > 1:
-            assert signals.log["weight_gradient_norm"] > 0
-            assert np.abs(state.h).max() > 0
+            assert stats.log["weight_gradient_norm"] > 0
+            assert np.abs(state.upper.estimator).max() > 0
 
 
 def test_an_agent_in_an_environment_stepped_from_python():

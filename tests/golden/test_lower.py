@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 from bipars.envs import CartPole
-from bipars.lower.ppo import Samples, surrogate, unclipped, values
+from bipars.lower.advantages import values
 from bipars.nets.mlp import make_mlp
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.nets.running import Scale
 from bipars.nets.weights import make_weights
-from bipars.objective import discounted_suffix_sums, gae
+from bipars.objective import (
+    ClippedObjective,
+    Samples,
+    discounted_suffix_sums,
+    gae,
+    mixed_derivatives,
+    slopes,
+    surrogate,
+)
 from bipars.rollout.jax_sampler import JaxSampler
 from bipars.settings.config import PPOConfig, WeightConfig
 
@@ -74,8 +82,13 @@ def test_clipped_surrogate_by_hand():
     samples = Samples(jnp.zeros((4, 1)), jnp.zeros(4), jnp.zeros(4), jnp.zeros(4))
     ratio, advantage = jnp.array([2.0, 0.5, 2.0, 0.5]), jnp.array([1.0, 1.0, -1.0, -1.0])
     # min(2, 1.2); min(0.5, 0.8); min(-2, -1.2); min(-0.5, -0.8)
-    assert float(surrogate(FixedRatio(ratio), samples, advantage, 0.2)) == pytest.approx((1.2 + 0.5 - 2.0 - 0.8) / 4)
-    np.testing.assert_array_equal(unclipped(ratio, advantage, 0.2), [0, 1, 1, 0])
+    clipped = ClippedObjective(0.2)
+    assert float(surrogate(FixedRatio(ratio), samples, advantage, clipped)) == pytest.approx(
+        (1.2 + 0.5 - 2.0 - 0.8) / 4
+    )
+    # d(rho A)/d log rho = rho A, and its derivative in A is rho; beyond the clip, on the side that A favours, nothing.
+    np.testing.assert_allclose(slopes(clipped, jnp.log(ratio), advantage), [0, 0.5, -2.0, 0])
+    np.testing.assert_allclose(mixed_derivatives(clipped, jnp.log(ratio), advantage), [0, 0.5, 2.0, 0])
 
 
 @pytest.mark.parametrize("continuous", [False, True])

@@ -92,7 +92,7 @@ def test_given_potentials_by_hand_in_jax_and_on_the_host(method, continuous):
         now, after = KINDS[method](obs[time, env], *second[0]), KINDS[method](next_obs[time, env], *second[1])
         expected = GAMMA * (0 if batch.terminated[time, env] else after) - now
         for advice in found.values():
-            np.testing.assert_allclose(advice.shaping[time, env], expected, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(advice.reward[time, env], expected, rtol=1e-4, atol=1e-4)
             if method == "pba":
                 np.testing.assert_allclose(advice.correction[time, env], now, rtol=1e-4, atol=1e-5)
             else:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bipars.statistics import (
+from bipars.results.statistics import (
     align,
     area_under_curve,
     evaluation_grid,

@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.ppo import Samples
 from bipars.nets.mlp import MLP, Linear, ravel
 from bipars.nets.policies import GaussianPolicy
+from bipars.objective import Samples
 from bipars.program import build, complete
 from bipars.settings.config import Config, PPOConfig, UpperConfig
-from bipars.upper.trust import MOST, agreement, as_trusted, judge, pieces_of, pulls, trust
-from problems import make_problem
+from bipars.upper.trust import MOST, EarnedTrust, agreement, part_gradients, pieces, trust, weigh_evidence
 
 PARTS, SIZE = 20, 50
 COMMON = np.random.default_rng(1000).normal(size=SIZE)
@@ -53,9 +52,10 @@ def test_nothing_agrees_with_nothing():
 @pytest.mark.parametrize(("time", "envs", "parts"), [(509, 8, 16), (1999, 1, 16), (5, 1, 5), (100, 20, 20), (2, 1, 2)])
 def test_a_batch_of_any_shape_has_few_parts(time, envs, parts):
     ones = jnp.ones(time * envs)
-    samples = Samples(jnp.ones((time * envs, 5)), ones[:, None], ones, ones, ones, weighted=ones)
-    assert envs * pieces_of(time, envs) == parts
-    assert [len(x) for x in pulls(LINEAR, samples, envs, jnp.arange(parts))] == [parts, parts]
+    samples, signals = Samples(jnp.ones((time * envs, 5)), ones[:, None], ones, ones), jnp.ones((time * envs, 2))
+    assert envs * pieces(time, envs) == parts
+    found = part_gradients(LINEAR, samples, signals, envs, jnp.arange(parts))
+    assert [len(x) for x in found] == [parts, parts]
 
 
 LINEAR = GaussianPolicy(MLP((Linear(jnp.zeros((5, 1)), jnp.zeros(1)),), "relu"), jnp.zeros(1))
@@ -66,16 +66,20 @@ def batch(true, terms, seed=0, scatter=1.0):
     """400 samples of 20 environments: what the true return and the terms have of one direction."""
     rng = np.random.default_rng(seed)
     obs, ones = rng.normal(size=(400, 5)), np.ones(400)
-    signals = (along * obs[:, 0] + scatter * rng.normal(size=400) for along in (true, terms))
-    return Samples(obs, ones[:, None], ones, ones, next(signals), weighted=next(signals))
+    signals = [along * obs[:, 0] + scatter * rng.normal(size=400) for along in (true, terms)]
+    return Samples(obs, ones[:, None], ones, ones), np.stack([signals[0], signals[1] - signals[1].mean()], axis=-1)
 
 
-one_more = jax.jit(lambda evidence, samples: judge(evidence, *pulls(LINEAR, samples, 20, jnp.arange(20)))[0])
+one_more = jax.jit(
+    lambda evidence, samples, signals: weigh_evidence(
+        evidence, *part_gradients(LINEAR, samples, signals, 20, jnp.arange(20))
+    )[0]
+)
 
 
 def after(evidence, *batches):
-    for samples in batches:
-        evidence = one_more(jnp.asarray(evidence), samples)
+    for samples, signals in batches:
+        evidence = one_more(jnp.asarray(evidence), samples, signals)
     return float(evidence)
 
 
@@ -95,18 +99,6 @@ def test_a_batch_whose_true_gradient_is_noise_says_nothing():
     assert after(4.2, batch(0, 0, 0, scatter=0.0)) == pytest.approx(4.2)
 
 
-def test_trust_mixes_the_advantages_and_their_slopes():
-    samples = make_problem(True, 1, "state-action").samples()
-    assert as_trusted(samples, None) is samples
-    none, full = as_trusted(samples, 0.0), as_trusted(samples, 1.0)
-    np.testing.assert_array_equal(none.modified_advantage, samples.true_advantage)
-    np.testing.assert_allclose(
-        full.modified_advantage, (samples.modified_advantage + samples.true_advantage) / 2, rtol=1e-6
-    )
-    np.testing.assert_allclose(full.credit, samples.credit / 2)
-    np.testing.assert_array_equal(none.true_advantage, samples.true_advantage)
-
-
 def small(update_period=400, num_envs=4):
     config = Config(
         env="cartpole", method="mgl", terms=("noise",),
@@ -116,10 +108,35 @@ def small(update_period=400, num_envs=4):
     return build(complete(config)).algorithm
 
 
+def with_evidence(state, evidence):
+    return state._replace(upper=state.upper._replace(evidence=jnp.full((), evidence, float)))
+
+
+def improve(loop, state, batch):
+    """The state after all gradient steps of a round, and their log."""
+    learner, data = loop.lower.prepare(state.learner, state.weights, batch)
+    upper, learner, log = loop.upper.update(state.upper, learner, data, jax.random.key(1))
+    return state._replace(learner=learner, upper=upper), log
+
+
+def test_trust_mixes_the_advantages():
+    """phi is told of full trust; the unit of dA~/dphi says that half of it reaches the mix."""
+    loop = small()
+    state = loop.init(jnp.uint32(0))
+    _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(0))
+    _, data = loop.lower.prepare(state.learner, state.weights, batch)
+    nothing = [(jnp.zeros((PARTS, SIZE)), jnp.zeros((PARTS, SIZE)))]
+    _, mixed, _ = loop.upper.judge(jnp.asarray(2.0), data, nothing)
+    assert float(mixed.trust) == 0.5
+    expected = (data.samples.modified_advantage + data.samples.true_advantage) / 2
+    np.testing.assert_allclose(mixed.samples.modified_advantage, expected, rtol=1e-6)
+    assert float(mixed.scale) == pytest.approx(2 * float(data.scale))
+
+
 def test_where_nothing_was_earned_and_nothing_ended_nothing_is_judged():
     """The true advantages of such a batch are an untrained critic's errors, which all parts have in common."""
     loop = small(update_period=320, num_envs=40)  # eight steps each: no pole falls so soon
-    state = loop.init(jnp.uint32(0))._replace(evidence=jnp.full((), 3.0, float))
+    state = with_evidence(loop.init(jnp.uint32(0)), 3.0)
     _, silent = loop.sampler.run(loop.acting(state), state.env, jax.random.key(0))
     assert not silent.done.any()
     assert not silent.reward.any()
@@ -127,9 +144,9 @@ def test_where_nothing_was_earned_and_nothing_ended_nothing_is_judged():
     ended = silent._replace(terminated=ends, done=ends)
     earned = silent._replace(reward=silent.reward.at[5, 0].set(0.1))
     for given, judged in ((silent, False), (ended, True), (earned, True)):
-        after, _, signals = loop.improve(state._replace(env=None), given, jax.random.key(1))
-        assert (after.evidence != 3) == judged
-        assert abs(signals.log["true_gradient_t"]) > 2
+        after, log = improve(loop, state, given)
+        assert (after.upper.evidence != 3) == judged
+        assert abs(log["true_gradient_t"]) > 2
 
 
 def test_a_round_is_compiled_once():
@@ -145,12 +162,10 @@ def test_without_trust_the_policy_is_the_one_of_the_true_reward():
 
     def policy(scale):
         loop = small()
-        state = loop.init(jnp.uint32(0))._replace(evidence=jnp.zeros(()))
+        state = with_evidence(loop.init(jnp.uint32(0)), 0.0)
         _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(0))
-        state, _, signals = loop.improve(
-            state._replace(env=None), batch._replace(terms=scale * batch.terms), jax.random.key(1)
-        )
-        return signals.log["trust"], ravel(state.learner.policy), ravel(state.weights)
+        state, log = improve(loop, state, batch._replace(terms=scale * batch.terms))
+        return log["trust"], ravel(state.learner.policy), ravel(state.weights)
 
     (trust_one, policy_one, weights_one), (trust_other, policy_other, weights_other) = policy(1.0), policy(-7.0)
     assert trust_one == trust_other == 0
@@ -161,4 +176,4 @@ def test_without_trust_the_policy_is_the_one_of_the_true_reward():
 def test_methods_without_a_use_for_it_go_without():
     for method in ("ppo", "ns", "em"):
         config = complete(Config(env="cartpole", method=method, terms=("noise",), upper=UpperConfig(earned_trust=True)))
-        assert not build(config).algorithm.earns_trust
+        assert not isinstance(build(config).algorithm.upper, EarnedTrust)

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.advantages import credit_of, gradients_of
 from bipars.nets.mlp import make_mlp, ravel
 from bipars.objective import discounted_suffix_sums
 from bipars.program import build, complete
 from bipars.settings.config import Config, PPOConfig, UpperConfig
-from bipars.upper.baseline import Clock, state_basis, unexplained
+from bipars.upper.baseline import Baseline, Clock, state_basis, subtract_baseline
+from bipars.upper.mgl import advantage_jacobian, advantage_pull_back
 from problems import assert_same
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -37,7 +37,7 @@ def test_what_is_left_is_the_residual_of_ridge_regression():
     fit, *_ = np.linalg.lstsq(
         np.vstack([rows, np.sqrt(size) * np.eye(size)]), np.vstack([centred, np.zeros((size, 5))]), rcond=None
     )
-    assert_same(unexplained(x, state_basis(features, TO_GO, GAMMA)), (centred - rows @ fit).T, 1e-9)
+    assert_same(subtract_baseline(x, state_basis(features, TO_GO, GAMMA)), (centred - rows @ fit).T, 1e-9)
 
 
 def test_features_that_say_nothing_do_no_harm():
@@ -45,15 +45,15 @@ def test_features_that_say_nothing_do_no_harm():
     one = jax.random.normal(jax.random.key(0), (TIME * ENVS,))
     basis = state_basis(jnp.stack([one, one, jnp.zeros_like(one), jnp.ones_like(one)]), TO_GO, GAMMA)
     assert jnp.isfinite(basis).all()
-    assert float(jnp.std(unexplained(one, basis))) < 0.01
+    assert float(jnp.std(subtract_baseline(one, basis))) < 0.01
     other = jax.random.normal(jax.random.key(1), (TIME * ENVS,))
-    assert float(jnp.std(unexplained(other, basis))) == pytest.approx(float(jnp.std(other)), rel=0.02)
+    assert float(jnp.std(subtract_baseline(other, basis))) == pytest.approx(float(jnp.std(other)), rel=0.02)
 
 
 def test_a_small_batch_is_not_explained_away():
     noise = jax.random.normal(jax.random.key(0), (100, 64))
     basis = state_basis(jax.random.normal(jax.random.key(1), (64, 64)), jnp.arange(64), GAMMA)
-    assert float(jnp.mean(jnp.var(unexplained(noise, basis), axis=1))) > 0.4
+    assert float(jnp.mean(jnp.var(subtract_baseline(noise, basis), axis=1))) > 0.4
 
 
 @pytest.mark.parametrize("gamma", [GAMMA, 1.0])
@@ -66,7 +66,7 @@ def test_nothing_is_left_of_a_term_that_is_the_same_everywhere(limit, gamma):
     _, to_go = clock.advance(jnp.zeros_like(done), done, jnp.array(False))
     to_come = discounted_suffix_sums(jnp.ones((TIME, ENVS)), done, gamma).reshape(-1)
     obs = jax.random.normal(jax.random.key(0), (TIME * ENVS, 3))
-    left = unexplained(to_come, state_basis(features_of(obs), to_go.reshape(-1), gamma))
+    left = subtract_baseline(to_come, state_basis(features_of(obs), to_go.reshape(-1), gamma))
     assert float(jnp.std(left)) < 0.02 * float(jnp.std(to_come))
 
 
@@ -93,8 +93,8 @@ def test_large_numbers_are_centred_in_single_precision():
         basis = state_basis(1e5 + jax.random.normal(jax.random.key(0), (4, 800)), TO_GO, GAMMA)
         x = 50 + jax.random.normal(jax.random.key(1), (800,))
         y = jax.random.normal(jax.random.key(2), (800,))
-        assert float(jnp.sum(x * unexplained(y, basis))) == pytest.approx(
-            float(jnp.sum(unexplained(x, basis) * y)), abs=0.03
+        assert float(jnp.sum(x * subtract_baseline(y, basis))) == pytest.approx(
+            float(jnp.sum(subtract_baseline(x, basis) * y)), abs=0.03
         )
 
 
@@ -110,7 +110,7 @@ def test_the_gradient_stays_where_it_was_on_average_and_scatters_less():
         action = jax.random.normal(key, (len(obs),))
         to_come = state_alone + slope * action
         score = action[:, None] * obs
-        return jnp.stack([score.T @ to_come, score.T @ unexplained(to_come, basis)]) / len(obs)
+        return jnp.stack([score.T @ to_come, score.T @ subtract_baseline(to_come, basis)]) / len(obs)
 
     plain, less_noisy = jnp.moveaxis(jax.vmap(gradient)(jax.random.split(jax.random.key(1), 4000)), 1, 0)
     expected = jnp.mean(slope[:, None] * obs, axis=0)
@@ -135,42 +135,45 @@ def make(method="mgl", **upper):
     ).algorithm
 
 
-def lesson_of(loop):
+def prepared(loop):
+    """The state, and what the upper level inside the baseline is given of a batch."""
     state = loop.init(jnp.uint32(0))
     _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(1))
-    return state, batch, loop.prepare(state, batch, jax.random.key(2))[1]
+    learner, data = loop.lower.prepare(state.learner, state.weights, batch)
+    if isinstance(loop.upper, Baseline):
+        ends = batch.terminated, batch.done, batch.restarted
+        data = data._replace(basis=loop.upper.basis(state.upper.clock, learner.critics[0], data.samples.obs, ends)[1])
+    return state, data
 
 
-@pytest.mark.parametrize("normaliser", [False, True])
-@pytest.mark.parametrize("horizon", ["gamma", "gamma-lambda"])
-def test_both_ways_to_phis_gradient_have_the_same_baseline(horizon, normaliser):
-    """Out of the derivative of every advantage, or out of what is gained by it."""
-    loop = make(horizon=horizon, through_normaliser=normaliser)
-    state, _, lesson = lesson_of(loop)
-    gains = jax.random.normal(jax.random.key(0), (3, lesson.samples.log_prob.size))
-    credit = credit_of(loop.config, state.weights, lesson)
-    found = jax.vmap(ravel)(gradients_of(loop.config, state.weights, lesson, gains))
-    assert_same(found, gains @ credit)
-    bare = credit_of(loop.config, state.weights, lesson._replace(basis=None))
-    assert float(jnp.linalg.norm(credit)) < 0.9 * float(jnp.linalg.norm(bare))
+@pytest.mark.parametrize("discount", [0.97, 0.8])
+def test_both_ways_to_phis_gradient_have_the_same_baseline(discount):
+    """Out of the jacobian of every advantage, or out of the advantages' cotangents."""
+    state, data = prepared(make())
+    cotangents = jax.random.normal(jax.random.key(0), (3, data.samples.log_prob.size))
+    jacobian = advantage_jacobian(state.weights, data, discount)
+    found = jax.vmap(ravel)(advantage_pull_back(state.weights, data, discount, cotangents))
+    assert_same(found, cotangents @ jacobian)
+    bare = advantage_jacobian(state.weights, data._replace(basis=None), discount)
+    assert float(jnp.linalg.norm(jacobian)) < 0.9 * float(jnp.linalg.norm(bare))
 
 
 def test_terms_are_judged_by_what_is_left():
     loop = make(earned_trust=True)
-    *_, lesson = lesson_of(loop)
-    *_, bare = lesson_of(make(earned_trust=True, baseline=False))
-    assert bare.basis is None
-    assert_same(lesson.samples.weighted, unexplained(bare.samples.weighted, lesson.basis))
-    assert not np.allclose(lesson.samples.weighted, bare.samples.weighted)
+    _, data = prepared(loop)
+    trust = loop.upper.upper
+    found, bare = trust.signals(data)[:, 1], trust.signals(data._replace(basis=None))[:, 1]
+    assert_same(found, subtract_baseline(bare, data.basis))
+    assert not np.allclose(found, bare)
 
 
 def test_the_policy_learns_from_the_same_advantages_as_without():
-    *_, lesson = lesson_of(make())
-    *_, bare = lesson_of(make(baseline=False))
-    assert_same(lesson.samples.modified_advantage, bare.samples.modified_advantage)
-    assert_same(lesson.samples.true_advantage, bare.samples.true_advantage)
+    _, data = prepared(make())
+    _, bare = prepared(make(baseline=False))
+    assert bare.basis is None
+    assert_same(data.samples.modified_advantage, bare.samples.modified_advantage)
+    assert_same(data.samples.true_advantage, bare.samples.true_advantage)
 
 
 def test_explicit_mapping_has_no_baseline():
-    *_, lesson = lesson_of(make("em"))
-    assert lesson.basis is None
+    assert not isinstance(make("em").upper, Baseline)

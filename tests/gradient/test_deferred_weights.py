@@ -9,6 +9,7 @@ import pytest
 from bipars.nets.mlp import ravel
 from bipars.program import build, complete
 from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.upper.schedule import Deferred, Interleaved
 from problems import assert_same
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -24,21 +25,20 @@ def test_phi_may_step_after_theta_where_advantages_do_not_follow(horizon, form):
             terms=("harmful", "beneficial"),
             ppo=PPOConfig(update_period=3 * 104, num_envs=3, gradient_steps=5, batch_size=32),
             weights=WeightConfig(form=form, hidden=(3, 2), low=-1.0, high=1.0, learning_rate=0.02),
-            upper=UpperConfig(
-                noise_penalty=1.0, earned_trust=True, horizon=horizon, through_normaliser=horizon == "gamma-lambda"
-            ),
+            upper=UpperConfig(noise_penalty=1.0, earned_trust=True, horizon=horizon),
         )
     )
     deferred = build(config).algorithm
-    at_once = replace(deferred, estimator=replace(deferred.estimator, needs_credit=True))
-    assert deferred.deferring is not None
-    assert at_once.deferring is None
+    schedule = deferred.upper.upper
+    assert isinstance(schedule, Deferred)
+    interleaved = Interleaved(schedule.lower, schedule.estimator, schedule.optimiser, schedule.discount)
+    at_once = replace(deferred, upper=replace(deferred.upper, upper=interleaved))
     ends = []
     for loop in (deferred, at_once):
         state, iterate = loop.init(jnp.uint32(0)), jax.jit(loop.iterate)
         for _ in range(2):
-            state, signals = iterate(state, jnp.uint32(0))
-        ends.append((state, signals.log))
+            state, stats = iterate(state, jnp.uint32(0))
+        ends.append((state, stats.log))
     assert jnp.linalg.norm(ravel(ends[0][0].weights) - ravel(deferred.init(jnp.uint32(0)).weights)) > 0.05
     assert_same(ravel(ends[0][0].weights), ravel(ends[1][0].weights), 1e-6)
     assert_same(ends[0][0].learner.policy, ends[1][0].learner.policy, 1e-6)
@@ -50,5 +50,6 @@ def test_phi_may_step_after_theta_where_advantages_do_not_follow(horizon, form):
 def test_phi_steps_with_theta_where_minibatches_are_small_beside_their_batch_or_many():
     bounded = Config(terms=("harmful",), weights=WeightConfig(low=-1.0, high=1.0))
     for ppo, defers in (({}, True), ({"batch_size": 512}, False), ({"gradient_steps": 101}, False)):
-        assert build(complete(replace(bounded, ppo=PPOConfig(**ppo)))).algorithm.estimator.defers == defers
-    assert not build(complete(replace(bounded, method="single"))).algorithm.estimator.defers
+        upper = build(complete(replace(bounded, ppo=PPOConfig(**ppo)))).algorithm.upper
+        assert isinstance(upper, Deferred) == defers
+    assert isinstance(build(complete(replace(bounded, method="single"))).algorithm.upper, Interleaved)

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.ddpg import Critic, DeterministicPolicy, ModifiedCritic, Units, init_deterministic
+from bipars.lower.base import After, LowerStep
+from bipars.lower.ddpg import ValuedStates
+from bipars.nets.deterministic import Critic, DeterministicPolicy, ModifiedCritic, init_deterministic
 from bipars.nets.mlp import ravel
 from bipars.nets.spaces import BoxActions, Spaces
 from bipars.nets.weights import make_weights
@@ -16,8 +18,6 @@ from bipars.upper.deterministic import (
     DeterministicIncremental,
     DeterministicMapping,
     DeterministicMetaGradient,
-    DeterministicStep,
-    Judged,
     second_order_term,
 )
 from problems import assert_same
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
 
     def uphill(self, policy, obs, weights):
         """g~ of equation C.4."""
-        return jax.grad(lambda theta: self.modified(obs, theta(obs), weights.hint(obs)).mean())(policy)
+        return jax.grad(lambda theta: self.modified(obs, theta(obs), weights.at_state(obs)).mean())(policy)
 
     def climb(self, policy, obs, weights):
         """theta -> theta': one plain step up Q~."""
@@ -47,18 +47,21 @@ class Problem(NamedTuple):
 
     def weighted(self, policy, obs, weights):
         """g~ less what it would be at weights of 0."""
-        without = jax.grad(lambda theta: self.modified(obs, theta(obs), 0 * weights.hint(obs)).mean())(policy)
+        without = jax.grad(lambda theta: self.modified(obs, theta(obs), 0 * weights.at_state(obs)).mean())(policy)
         return jax.tree.map(jnp.subtract, self.uphill(policy, obs, weights), without)
 
     def step(self, policy, i):
-        return DeterministicStep(policy, Judged(self.obs[i], self.modified))
+        return LowerStep(policy, ValuedStates(self.obs[i], self.modified))
 
     def true_return(self, policy):
         return self.true(self.obs[-1], policy(self.obs[-1])).mean()
 
     @property
     def fresh(self):
-        return Judged(self.obs[-1], self.true)
+        return ValuedStates(self.obs[-1], self.true)
+
+    def reached(self, policy):
+        return After(policy, self.fresh, jax.grad(self.true_return)(policy))
 
 
 def make(action_size, num_terms, form, hints=0):
@@ -88,7 +91,7 @@ def test_mgl_is_the_derivative_through_one_step(action_size, num_terms, form):
         expected = jax.grad(lambda w: problem.true_return(problem.climb(problem.policy, problem.obs[0], w)))(weights)
         after = problem.climb(problem.policy, problem.obs[0], weights)
         step = problem.step(problem.policy, 0)
-        found, _ = DeterministicMetaGradient().update((), step, after, weights, problem.fresh)
+        found, _ = DeterministicMetaGradient().update((), step, problem.reached(after), weights)
         return jax.tree.map(lambda x: ALPHA * x, found), expected
 
     assert_same(*both(problem.weights))
@@ -109,7 +112,7 @@ def test_the_penalty_is_the_derivative_of_the_squared_length_of_what_the_weights
             return v @ g - kappa / 2 * added @ added
 
         step = problem.step(problem.policy, 0)
-        found, _ = DeterministicMetaGradient(kappa).update((), step, after, weights, problem.fresh)
+        found, _ = DeterministicMetaGradient(kappa).update((), step, problem.reached(after), weights)
         return found, jax.grad(climbed)(weights)
 
     assert_same(*both(problem.weights))
@@ -139,7 +142,7 @@ def test_imgl_is_the_derivative_through_all_steps_with_what_its_form_holds_const
         for i in range(3):
             after = problem.climb(policy, problem.obs[i], weights)
             step = problem.step(policy, i)
-            found, h = estimator.update(h, step, after, weights, problem.fresh)
+            found, h = estimator.update(h, step, problem.reached(after), weights)
             policy = after
         return found, jax.grad(true_return)(weights)
 
@@ -150,14 +153,14 @@ def test_imgl_is_the_derivative_through_all_steps_with_what_its_form_holds_const
 def test_em_is_the_derivative_through_the_policys_input(action_size, num_terms, form):
     problem = make(action_size, num_terms, form, hints=num_terms)
     obs = problem.obs[-1]
-    z = problem.weights.hint(obs)
+    z = problem.weights.at_state(obs)
     action = problem.policy(jnp.concatenate([obs, z], -1))
     by_action = jax.grad(lambda a: problem.true(obs, a).sum())(action)
     by_input = jax.vmap(jax.jacfwd(lambda s, z: problem.policy(jnp.concatenate([s, z])), argnums=1))(obs, z)
     by_phi = jax.jacrev(lambda w: w.hint(obs))(problem.weights)
     along = jnp.einsum("ia,iak->ik", by_action, by_input) / obs.shape[0]
     expected = jax.tree.map(lambda leaf: jnp.tensordot(along, leaf, 2), by_phi)
-    found, _ = DeterministicMapping().update((), None, problem.policy, problem.weights, problem.fresh)
+    found, _ = DeterministicMapping().update((), None, After(problem.policy, problem.fresh, None), problem.weights)
     assert_same(found, expected)
 
 
@@ -165,7 +168,7 @@ def test_em_is_the_derivative_through_the_policys_input(action_size, num_terms, 
 def test_hessian_product_from_either_side_is_the_hessian(action_size):
     problem = make(action_size, 2, "state")
     flat, unravel = jax.flatten_util.ravel_pytree(problem.policy)
-    obs, z = problem.obs[0], problem.weights.hint(problem.obs[0])
+    obs, z = problem.obs[0], problem.weights.at_state(problem.obs[0])
     hessian = jax.jit(jax.hessian(lambda t: problem.modified(obs, unravel(t)(obs), z).mean()))(flat)
     step = problem.step(problem.policy, 0)
     for columns in (3, flat.size + 10):

@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 
 from bipars.envs import CartPole
-from bipars.lower.ppo import adam, probability_ratio, surrogate, surrogate_gradients, unclipped
+from bipars.lower.base import After, LowerStep
 from bipars.nets.mlp import ravel
-from bipars.nets.policies import HyperPolicy, scores
+from bipars.nets.optimiser import adam, ascend
+from bipars.nets.policies import HyperPolicy, log_prob_gradients
 from bipars.nets.weights import make_weights
+from bipars.objective import log_ratios, slopes, surrogate, surrogate_gradients
 from bipars.settings.config import WeightConfig
-from bipars.train import ascend
-from bipars.upper.base import LowerStep
+from bipars.upper.base import hessian_product
 from bipars.upper.em import ExplicitMapping
-from bipars.upper.imgl import IncrementalMetaGradient, exact_hessian_product, first_and_outer_product
-from bipars.upper.jacobian import credited, gains_through_normaliser, through_normaliser
-from bipars.upper.mgl import MetaGradient
+from bipars.upper.imgl import IncrementalMetaGradient, first_and_outer_product
+from bipars.upper.mgl import MetaGradient, advantage_pull_back
+from bipars.upper.noise_penalty import NoisePenalty
 from bipars.upper.unrolled import Unrolled
-from problems import CLIP, GAMMA, assert_same, make_problem
+from problems import CLIP, CLIPPED, GAMMA, OBJECTIVES, assert_same, make_problem
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -33,36 +34,52 @@ CASES = [
 ]
 
 
-def sgd(policy, samples, advantage):
-    """theta -> theta': one plain step up the clipped modified objective."""
-    gradient = jax.grad(surrogate)(policy, samples, advantage, CLIP)
+every_objective = pytest.mark.parametrize("objective", OBJECTIVES, ids=["clipped", "unclipped", "kl-penalised"])
+"""The estimators know the objective by its derivatives alone: whatever it is, they are those of brute force."""
+CASES_AND_OBJECTIVES = [
+    *((*case, CLIPPED) for case in CASES),
+    *((*case, objective) for case in (CASES[0], CASES[3]) for objective in OBJECTIVES[1:]),
+]
+
+
+def sgd(policy, samples, advantage, objective=CLIPPED):
+    """theta -> theta': one plain step up the modified objective."""
+    gradient = jax.grad(surrogate)(policy, samples, advantage, objective)
     return jax.tree.map(lambda p, g: p + ALPHA * g, policy, gradient)
 
 
+def lower_step(policy, samples, objective=CLIPPED, optimiser=None):
+    gradient = jax.grad(surrogate)(policy, samples, samples.modified_advantage, objective)
+    return LowerStep(policy, samples, gradient, optimiser)
+
+
+def reached(policy, samples, objective=CLIPPED):
+    """theta', with v from these samples."""
+    return After(policy, samples, jax.grad(surrogate)(policy, samples, samples.true_advantage, objective))
+
+
+@every_objective
 @pytest.mark.parametrize("continuous", [False, True])
-def test_gradients_of_several_advantages_at_once_are_those_of_each(continuous):
+def test_gradients_of_several_advantages_at_once_are_those_of_each(continuous, objective):
     problem = make_problem(continuous, 1, "state")
     samples = problem.samples()
     advantages = samples.true_advantage, samples.modified_advantage, samples.modified_advantage**2
-    together = jax.jit(surrogate_gradients, static_argnames="clip")(problem.policy, samples, advantages, clip=CLIP)
+    found = jax.jit(surrogate_gradients, static_argnames="objective")
+    together = found(problem.policy, samples, advantages, objective=objective)
     for gradient, advantage in zip(together, advantages, strict=True):
-        jax.tree.map(assert_same, gradient, jax.grad(surrogate)(problem.policy, samples, advantage, CLIP))
-    ratio = probability_ratio(problem.policy, samples)
-    assert 0 < unclipped(ratio, advantages[0], CLIP).mean() < 1
-    same = jax.jit(surrogate_gradients, static_argnames="clip")(
-        problem.policy, samples, advantages[:1] * 2, clip=CLIP, equal=jnp.array(True)
-    )
+        jax.tree.map(assert_same, gradient, jax.grad(surrogate)(problem.policy, samples, advantage, objective))
+    same = found(problem.policy, samples, advantages[:1] * 2, objective=objective, equal=jnp.array(True))
     for gradient in same:
         jax.tree.map(assert_same, gradient, together[0])
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-def test_scores_along_a_direction_are_its_products_with_each_gradient(continuous):
+def test_gradients_along_a_direction_are_its_products_with_each_of_them(continuous):
     problem = make_problem(continuous, 1, "state")
     policy, samples = problem.policy, problem.samples()
     v = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), policy)
     _, expected = jax.jvp(lambda policy: policy.log_prob(samples.obs, samples.action), (policy,), (v,))
-    found = scores(policy, samples.obs, samples.action)
+    found = log_prob_gradients(policy, samples.obs, samples.action)
     assert_same(found.along(v), expected)
     assert_same(found.value, policy.log_prob(samples.obs, samples.action), 1e-12)
 
@@ -71,9 +88,9 @@ def minibatches(count, size, total=36):
     return [np.random.default_rng(i).integers(0, total, size) for i in range(count)]
 
 
-@pytest.mark.parametrize(("continuous", "num_terms", "form"), CASES)
-def test_mgl_is_the_derivative_through_one_step(continuous, num_terms, form):
-    check_mgl(make_problem(continuous, num_terms, form))
+@pytest.mark.parametrize(("continuous", "num_terms", "form", "objective"), CASES_AND_OBJECTIVES)
+def test_mgl_is_the_derivative_through_one_step(continuous, num_terms, form, objective):
+    check_mgl(make_problem(continuous, num_terms, form), objective)
 
 
 @pytest.mark.parametrize(("continuous", "form"), [(False, "per-action"), (True, "state-action"), (True, "scalar")])
@@ -81,17 +98,17 @@ def test_mgl_of_weights_that_sum_to_one(continuous, form):
     check_mgl(make_problem(continuous, 3, form, simplex=True))
 
 
-def check_mgl(problem):
+def check_mgl(problem, objective=CLIPPED):
     @jax.jit
     def both(weights):
         samples = problem.samples()
 
         def true_return(weights):
-            after = sgd(problem.policy, samples, problem.modified_advantage(weights))
-            return surrogate(after, samples, samples.true_advantage, CLIP)
+            after = sgd(problem.policy, samples, problem.modified_advantage(weights), objective)
+            return surrogate(after, samples, samples.true_advantage, objective)
 
-        after = sgd(problem.policy, samples, samples.modified_advantage)
-        found, _ = MetaGradient(CLIP).update((), LowerStep(problem.policy, samples), after, weights, samples)
+        after = reached(sgd(problem.policy, samples, samples.modified_advantage, objective), samples, objective)
+        found, _ = MetaGradient(objective).update((), lower_step(problem.policy, samples), after, weights)
         return jax.tree.map(lambda x: ALPHA * x, found), jax.grad(true_return)(weights)
 
     assert_same(*both(problem.weights))
@@ -101,14 +118,15 @@ def test_the_problems_hold_clipped_and_unclipped_samples_and_episodes_that_end()
     for continuous in (False, True):
         problem = make_problem(continuous, 1, "state")
         samples = problem.samples()
-        alive = np.asarray(unclipped(probability_ratio(problem.policy, samples), samples.modified_advantage, CLIP))
+        log_ratio, _ = log_ratios(problem.policy, samples)
+        alive = np.asarray(slopes(CLIPPED, log_ratio, samples.modified_advantage) != 0)
         assert 0 < alive.sum() < alive.size
         assert np.asarray(problem.done)[:-1].sum() > 0
         assert np.asarray(problem.done & ~problem.terminated).any()
 
 
-@pytest.mark.parametrize(("continuous", "num_terms", "form"), CASES)
-def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, form):
+@pytest.mark.parametrize(("continuous", "num_terms", "form", "objective"), CASES_AND_OBJECTIVES)
+def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, form, objective):
     problem = make_problem(continuous, num_terms, form)
     draws = minibatches(4, 16)
 
@@ -120,35 +138,40 @@ def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, f
         def true_return(weights):
             policy, advantage = problem.policy, problem.modified_advantage(weights)
             for index in draws:
-                policy = sgd(policy, take(index), advantage[index])
-            return surrogate(policy, take(draws[-1]), samples.true_advantage[draws[-1]], CLIP)
+                policy = sgd(policy, take(index), advantage[index], objective)
+            return surrogate(policy, take(draws[-1]), samples.true_advantage[draws[-1]], objective)
 
-        estimator = IncrementalMetaGradient(CLIP, ALPHA, "exact")
+        estimator = IncrementalMetaGradient(objective, ALPHA, "exact")
         policy, h = problem.policy, estimator.init(problem.policy, weights, samples)
         for index in draws:
             minibatch = take(index)
-            after = sgd(policy, minibatch, minibatch.modified_advantage)
-            found, h = estimator.update(h, LowerStep(policy, minibatch), after, weights, minibatch)
-            policy = after
+            step, policy = (
+                lower_step(policy, minibatch),
+                sgd(policy, minibatch, minibatch.modified_advantage, objective),
+            )
+            found, h = estimator.update(h, step, reached(policy, minibatch, objective), weights)
         return found, jax.grad(true_return)(weights)
 
     assert_same(*both(problem.weights))
 
 
 @pytest.mark.parametrize(
-    ("continuous", "num_terms", "form", "max_grad_norm", "steps", "penalty"),
+    ("continuous", "num_terms", "form", "max_grad_norm", "steps", "objective"),
     [
-        (False, 1, "per-action", None, 5, 0.0),
-        (False, 2, "scalar", 0.2, 2, 0.0),
-        (True, 3, "state-action", 0.2, 5, 1.0),
-        (True, 1, "state", None, 2, 0.4),
+        (False, 1, "per-action", None, 5, CLIPPED),
+        (False, 2, "scalar", 0.2, 2, CLIPPED),
+        (True, 3, "state-action", 0.2, 5, CLIPPED),
+        (True, 1, "state", None, 2, CLIPPED),
+        (False, 1, "per-action", None, 2, OBJECTIVES[1]),
+        (True, 3, "state-action", 0.2, 5, OBJECTIVES[2]),
     ],
 )
-def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_terms, form, max_grad_norm, steps, penalty):
+def test_unrolled_is_the_derivative_through_adams_own_steps(
+    continuous, num_terms, form, max_grad_norm, steps, objective
+):
     """K = 3: after five steps the ring has wrapped, and the first two are taken as they are; after two it is not full.
 
-    Held: Adam's second moment, and the factor of the clipped norm. With a penalty it is that of <v, d> / |d|^penalty,
-    times |d|^penalty, where d is the move over these steps and v, the true gradient after them, is held.
+    Held: Adam's second moment, and the factor of the clipped norm.
     """
     problem = make_problem(continuous, num_terms, form)
     draws, keep = minibatches(steps, 16), 3
@@ -159,17 +182,13 @@ def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_term
         samples = problem.samples()
         take = lambda index: jax.tree.map(lambda x: x[index], samples)  # noqa: E731
 
-        def true_return(policy):
-            return surrogate(policy, take(draws[0]), samples.true_advantage[draws[0]], CLIP)
-
-        def train(weights):
+        def true_return(weights):
             policy, m = problem.policy, jax.tree.map(jnp.zeros_like, problem.policy)
-            nu, path = m, []
+            nu = m
             for t, index in enumerate(draws, 1):
-                path.append(policy)
                 phi = weights if t > steps - keep else hold(weights)
                 advantage = problem.modified_advantage(phi)[index]
-                g = jax.grad(surrogate)(policy, take(index), advantage, CLIP)
+                g = jax.grad(surrogate)(policy, take(index), advantage, objective)
                 if max_grad_norm is not None:
                     shorter = hold(jnp.minimum(1.0, max_grad_norm / jnp.linalg.norm(ravel(g))))
                     g = jax.tree.map(lambda x, c=shorter: c * x, g)
@@ -179,25 +198,17 @@ def test_unrolled_is_the_derivative_through_adams_own_steps(continuous, num_term
                     lambda m, nu, t=t: ALPHA * m / (1 - 0.9**t) / (jnp.sqrt(nu / (1 - 0.999**t)) + 1e-8), m, nu
                 )
                 policy = jax.tree.map(jnp.add, policy, step)
-            return policy, hold(path[max(0, steps - keep)])
+            return surrogate(policy, take(draws[0]), samples.true_advantage[draws[0]], objective), policy
 
-        def objective(weights):
-            policy, start = train(weights)
-            if not penalty:
-                return true_return(policy), policy
-            v, move = hold(ravel(jax.grad(true_return)(policy))), ravel(policy) - ravel(start)
-            length = jnp.linalg.norm(move)
-            return v @ move / length**penalty * hold(length) ** penalty, policy
-
-        estimator = Unrolled(CLIP, ALPHA, max_grad_norm, keep, penalty)
+        estimator = Unrolled(objective, ALPHA, max_grad_norm, keep)
         policy, state = problem.policy, optimiser.init(problem.policy)
-        h = estimator.init(policy, weights, take(draws[0]))
+        past = estimator.init(policy, weights, take(draws[0]))
         for index in draws:
-            minibatch, before = take(index), policy
-            gradient = jax.grad(surrogate)(policy, minibatch, minibatch.modified_advantage, CLIP)
-            policy, state = ascend(policy, state, optimiser, gradient)
-            found, h = estimator.update(h, LowerStep(before, minibatch, state), policy, weights, take(draws[0]))
-        expected, same_policy = jax.grad(objective, has_aux=True)(weights)
+            step = lower_step(policy, take(index), objective)
+            policy, state = ascend(policy, state, optimiser, step.gradient)
+            after = reached(policy, take(draws[0]), objective)
+            found, past = estimator.update(past, step._replace(optimiser=state), after, weights)
+        expected, same_policy = jax.grad(true_return, has_aux=True)(weights)
         return found, expected, policy, same_policy
 
     found, expected, policy, same_policy = both(problem.weights)
@@ -214,14 +225,15 @@ def test_em_is_the_derivative_through_the_policys_input(continuous, form):
 
     def true_return(weights):
         """Theorem 1 with the ratio written out by hand."""
-        seen = jnp.concatenate([samples.obs, weights.hint(samples.obs)], -1)
+        seen = jnp.concatenate([samples.obs, weights.at_state(samples.obs)], -1)
         ratio = jnp.exp(problem.policy.log_prob(seen, samples.action) - samples.log_prob)
         a = samples.true_advantage
         beyond = jnp.where(a > 0, ratio > 1 + CLIP, ratio < 1 - CLIP)
         return jnp.sum(jnp.where(beyond, 0.0, ratio * a)) / a.size
 
     before = jax.tree.map(lambda x: 0.5 * x, problem.policy)
-    found, _ = ExplicitMapping(CLIP).update((), LowerStep(before, samples), problem.policy, problem.weights, samples)
+    after = After(problem.policy, samples, None)
+    found, _ = ExplicitMapping(CLIPPED).update((), LowerStep(before, samples), after, problem.weights)
     assert_same(found, jax.grad(true_return)(problem.weights))
     assert HyperPolicy(problem.policy, problem.weights).mode(samples.obs).shape[0] == 36
 
@@ -232,10 +244,11 @@ def test_hessian_product_from_either_side_is_the_hessian(continuous):
     problem = make_problem(continuous, 1, "state")
     samples = problem.samples()
     flat, unravel = jax.flatten_util.ravel_pytree(problem.policy)
-    hessian = jax.jit(jax.hessian(lambda t: surrogate(unravel(t), samples, samples.modified_advantage, CLIP)))(flat)
+    hessian = jax.jit(jax.hessian(lambda t: surrogate(unravel(t), samples, samples.modified_advantage, CLIPPED)))(flat)
+    climbed = lambda theta: surrogate(theta, samples, samples.modified_advantage, CLIPPED)  # noqa: E731
     for columns in (3, flat.size + 10):
         h = jax.random.normal(jax.random.key(columns), (flat.size, columns))
-        product = jax.jit(lambda h: exact_hessian_product(problem.policy, samples, CLIP, h))(h)
+        product = jax.jit(lambda h: hessian_product(climbed, problem.policy, h))(h)
         assert_same(product, hessian @ h, 1e-10)
 
 
@@ -250,9 +263,9 @@ def test_opg_reads_the_hessian_of_log_pi_as_minus_its_outer_product():
     coefficient = alive * np.asarray(ratio) * a / ratio.size
     hessian = -sum(c * np.outer(gi, gi) for c, gi in zip(coefficient, g, strict=True))
     step = LowerStep(problem.policy, samples)
-    h = jax.random.normal(jax.random.key(1), (g.shape[1], np.asarray(samples.credit).shape[1]))
-    plain = IncrementalMetaGradient(CLIP, ALPHA, "none").follow(h, step)
-    found = IncrementalMetaGradient(CLIP, ALPHA, "opg").follow(h, step)
+    h = jax.random.normal(jax.random.key(1), (g.shape[1], np.asarray(samples.advantage_jacobian).shape[1]))
+    plain = IncrementalMetaGradient(CLIPPED, ALPHA, "none").follow(h, step)
+    found = IncrementalMetaGradient(CLIPPED, ALPHA, "opg").follow(h, step)
     assert_same(found - plain, ALPHA * hessian @ np.asarray(h), 1e-9)
 
 
@@ -262,19 +275,19 @@ def test_imgl_that_forgets_climbs_the_alignment_with_the_moves_it_remembers(memo
     problem, draws = make_problem(True, 2, "state-action"), minibatches(3, 16)
     samples = problem.samples()
     drawn = [jax.tree.map(lambda x, index=index: x[index], samples) for index in draws]
-    estimator = IncrementalMetaGradient(CLIP, ALPHA, "none", penalty, memory=memory)
+    estimator = NoisePenalty(IncrementalMetaGradient(CLIPPED, ALPHA, "none", memory), penalty, memory)
     policies, trace = [problem.policy], estimator.init(problem.policy, problem.weights, samples)
     for minibatch in drawn:
         policies.append(sgd(policies[-1], minibatch, minibatch.modified_advantage))
-        step = LowerStep(policies[-2], minibatch)
-        found, trace = estimator.update(trace, step, policies[-1], problem.weights, samples)
-    v = ravel(jax.grad(surrogate)(policies[-1], samples, samples.true_advantage, CLIP))
+        step, after = lower_step(policies[-2], minibatch), reached(policies[-1], samples)
+        found, trace = estimator.update(trace, step, after, problem.weights)
+    v = ravel(after.gradient)
 
     def move(weights):
         advantage = problem.modified_advantage(weights)
         d = jnp.zeros_like(v)
         for policy, minibatch, index in zip(policies[:-1], drawn, draws, strict=True):
-            d = memory * d + ravel(jax.grad(surrogate)(policy, minibatch, advantage[index], CLIP))
+            d = memory * d + ravel(jax.grad(surrogate)(policy, minibatch, advantage[index], CLIPPED))
         return d
 
     length = jnp.linalg.norm(move(problem.weights)) ** penalty
@@ -286,12 +299,12 @@ def test_first_imgl_step_is_mgl_times_alpha():
     """With h = 0 the second-order term vanishes, whatever its form."""
     problem = make_problem(False, 2, "per-action")
     samples = problem.samples()
-    step = LowerStep(problem.policy, samples)
-    mgl, _ = MetaGradient(CLIP).update((), step, problem.policy, problem.weights, samples)
+    step, after = lower_step(problem.policy, samples), reached(problem.policy, samples)
+    mgl, _ = MetaGradient(CLIPPED).update((), step, after, problem.weights)
     for second_order in ("exact", "opg", "none"):
-        estimator = IncrementalMetaGradient(CLIP, ALPHA, second_order)
+        estimator = IncrementalMetaGradient(CLIPPED, ALPHA, second_order)
         h = estimator.init(problem.policy, problem.weights, samples)
-        imgl, _ = estimator.update(h, step, problem.policy, problem.weights, samples)
+        imgl, _ = estimator.update(h, step, after, problem.weights)
         assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, mgl))
 
 
@@ -305,32 +318,17 @@ def test_bounded_weights_keep_their_gradient_at_the_bound():
     assert float(raised(obs, jnp.zeros(1, int))[0, 0]) == 1.0
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-def test_credit_through_the_normaliser_is_the_derivative_of_the_normalised_advantage(continuous):
-    """Nothing is held: mean and standard deviation move with phi, too."""
-    problem = make_problem(continuous, 2, "state")
-    advantage, credit = problem.modified_advantage(problem.weights), problem.samples().credit
-    slopes = jax.jacrev(lambda w: problem.modified_advantage(w, stop=lambda x: x))(problem.weights)
-    expected = jnp.concatenate([leaf.reshape(advantage.size, -1) for leaf in jax.tree.leaves(slopes)], axis=-1)
-    found = through_normaliser(credit, advantage)
-    assert_same(found, expected, 1e-6)
-    gains = jax.random.normal(jax.random.key(0), (3, advantage.size))
-    assert_same(gains_through_normaliser(gains, advantage) @ credit, gains @ found)
-
-
 @pytest.mark.parametrize(
     ("continuous", "num_terms", "form", "simplex"),
     [*((*case, False) for case in CASES), (False, 3, "per-action", True), (True, 2, "scalar", True)],
 )
-def test_what_is_gained_is_credited_without_the_derivatives_of_all_advantages(continuous, num_terms, form, simplex):
+def test_cotangents_are_pulled_back_without_the_jacobian_of_all_advantages(continuous, num_terms, form, simplex):
     problem = make_problem(continuous, num_terms, form, simplex=simplex)
-    time, envs = problem.done.shape
-    gains = jax.random.normal(jax.random.key(0), (5, time, envs))
-    flat = [x.reshape(time * envs, *x.shape[2:]) for x in (problem.obs, problem.action)]
-    found = credited(problem.weights, *flat, problem.terms, problem.done, GAMMA, problem.scale(), gains)
-    credit = problem.samples().credit
+    samples = problem.samples()
+    cotangents = jax.random.normal(jax.random.key(0), (5, samples.log_prob.size))
+    found = advantage_pull_back(problem.weights, problem.data(samples), GAMMA, cotangents)
     for i in range(5):
-        assert_same(jax.tree.map(lambda x, i=i: x[i], found), gains[i].reshape(-1) @ credit)
+        assert_same(jax.tree.map(lambda x, i=i: x[i], found), cotangents[i] @ samples.advantage_jacobian)
 
 
 @pytest.mark.parametrize("penalty", [1.0, 0.4])
@@ -338,22 +336,21 @@ def test_noise_penalty_climbs_the_alignment_with_the_direction_of_the_step(penal
     """At 1, the derivative of <v, g~> / |g~|; below, of <v, g~> / |g~|^penalty. Both times |g~|^penalty."""
     problem = make_problem(True, 2, "state-action")
     samples = problem.samples()
-    step = LowerStep(problem.policy, samples)
-    after = jax.tree.map(lambda x: 0.9 * x, problem.policy)
-    v = jax.grad(surrogate)(after, samples, samples.true_advantage, CLIP)
+    step = lower_step(problem.policy, samples)
+    after = reached(jax.tree.map(lambda x: 0.9 * x, problem.policy), samples)
 
     def alignment(weights):
-        g = ravel(jax.grad(surrogate)(problem.policy, samples, problem.modified_advantage(weights), CLIP))
-        return ravel(v) @ g / jnp.linalg.norm(g) ** penalty
+        g = ravel(jax.grad(surrogate)(problem.policy, samples, problem.modified_advantage(weights), CLIPPED))
+        return ravel(after.gradient) @ g / jnp.linalg.norm(g) ** penalty
 
-    length = jnp.linalg.norm(ravel(jax.grad(surrogate)(problem.policy, samples, samples.modified_advantage, CLIP)))
-    found, _ = MetaGradient(CLIP, penalty).update((), step, after, problem.weights, samples)
+    length = jnp.linalg.norm(ravel(step.gradient))
+    mgl = NoisePenalty(MetaGradient(CLIPPED), penalty)
+    found, _ = mgl.update(mgl.init(problem.policy, problem.weights, samples), step, after, problem.weights)
+    assert_same(mgl.advantage_cotangent(step, after) @ samples.advantage_jacobian, found)
     expected = jax.tree.map(lambda x: x * length**penalty, jax.grad(alignment)(problem.weights))
     assert_same(found, expected)
-    estimator = IncrementalMetaGradient(CLIP, ALPHA, "none", penalty)
-    imgl, _ = estimator.update(
-        estimator.init(problem.policy, problem.weights, samples), step, after, problem.weights, samples
-    )
+    estimator = NoisePenalty(IncrementalMetaGradient(CLIPPED, ALPHA, "none"), penalty, memory=1.0)
+    imgl, _ = estimator.update(estimator.init(problem.policy, problem.weights, samples), step, after, problem.weights)
     assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, expected))
 
 

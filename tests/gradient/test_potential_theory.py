@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.ppo import Samples, surrogate
+from bipars.objective import ClippedObjective, Samples, surrogate
 from bipars.shaping.potential_based import potential_difference
 from tabular import HORIZON, STATES, TRUE, every_episode, exact_return, seen, table_policy
 from transitions import GAMMA
@@ -21,7 +21,7 @@ def tabular_gradient(shaping, correction=0.0):
     returns = jnp.cumsum((reward + shaping)[::-1], axis=0)[::-1] + correction
     obs = seen(obs[..., 0], obs[..., 1])
     samples = Samples(flat(obs), flat(action), policy.log_prob(flat(obs), flat(action)), flat(returns))
-    gradient = jax.grad(surrogate)(policy, samples, samples.modified_advantage, 0.2)
+    gradient = jax.grad(surrogate)(policy, samples, samples.modified_advantage, ClippedObjective(0.2))
     return HORIZON * as_table(gradient)
 
 

@@ -8,18 +8,19 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from bipars.lower.ppo import Samples, surrogate
+from bipars.lower.base import LowerStep
 from bipars.nets.mlp import count_parameters, ravel
-from bipars.upper.base import LowerStep, true_gradient
+from bipars.objective import ClippedObjective, Samples, surrogate, surrogate_gradients
 from bipars.upper.imgl import IncrementalMetaGradient
-from bipars.upper.jacobian import advantage_credit
-from bipars.upper.mgl import pull_back
+from bipars.upper.mgl import advantage_jacobian, pull_back
+from bipars.upper.schedule import Pending
 from problems import assert_same
 from tabular import HORIZON, TERM, TRUE, TableWeights, every_episode, exact_return, seen, table_policy
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 ALPHA = 0.3
+CLIPPED = ClippedObjective(0.2)
 
 
 def make_samples(policy, weights):
@@ -31,12 +32,11 @@ def make_samples(policy, weights):
         return jnp.cumsum(r[::-1], axis=0)[::-1].reshape(-1)
 
     modified = reward + weights(obs, action)[..., 0] * term
-    credit = advantage_credit(weights, obs, action, term[..., None], done, 1.0, jnp.ones(()))
     flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
-    return Samples(
-        flat(obs), flat(action), policy.log_prob(flat(obs), flat(action)),
-        returns(modified), returns(reward), (), flat(credit),
-    )  # fmt: skip
+    log_prob = policy.log_prob(flat(obs), flat(action))
+    samples = Samples(flat(obs), flat(action), log_prob, returns(modified), returns(reward))
+    data = Pending(policy, samples, term[..., None], done, jnp.ones(()), jnp.ones((), bool))
+    return samples._replace(advantage_jacobian=advantage_jacobian(weights, data, 1.0))
 
 
 @pytest.fixture
@@ -57,20 +57,23 @@ def finite_differences(function, weights, eps=1e-5):
 
 def policy_step(policy, samples, size):
     """The mean is over samples; an episode has HORIZON of them."""
-    gradient = jax.grad(surrogate)(policy, samples, samples.modified_advantage, 0.2)
+    gradient = jax.grad(surrogate)(policy, samples, samples.modified_advantage, CLIPPED)
     return jax.tree.map(lambda p, g: p + size * g, policy, gradient)
 
 
 def test_true_gradient_is_the_policy_gradient_of_the_exact_return(problem):
     policy, _, samples = problem
     expected = jax.grad(lambda p: exact_return(p, TRUE))(policy)
-    assert_same(jax.tree.map(lambda x: HORIZON * x, true_gradient(policy, samples, 0.2)), expected)
+    assert_same(
+        jax.tree.map(lambda x: HORIZON * x, surrogate_gradients(policy, samples, [samples.true_advantage], CLIPPED)[0]),
+        expected,
+    )
 
 
 def test_lower_step_climbs_the_exact_modified_return(problem):
     policy, weights, samples = problem
     expected = jax.grad(lambda p: exact_return(p, TRUE + weights.table * TERM))(policy)
-    found = jax.grad(surrogate)(policy, samples, samples.modified_advantage, 0.2)
+    found = jax.grad(surrogate)(policy, samples, samples.modified_advantage, CLIPPED)
     assert_same(jax.tree.map(lambda x: HORIZON * x, found), expected)
 
 
@@ -82,7 +85,7 @@ def test_mgl_is_the_slope_of_the_true_return_after_one_step(problem):
         return jax.tree.map(lambda p, g: p + ALPHA * g, policy, step)
 
     v = jax.grad(lambda p: exact_return(p, TRUE))(after(weights))
-    found = ALPHA * HORIZON * pull_back(v, LowerStep(policy, samples), 0.2)
+    found = ALPHA * HORIZON * pull_back(v, LowerStep(policy, samples), CLIPPED)
     assert_same(found, finite_differences(lambda w: exact_return(after(w), TRUE), weights), 1e-7)
 
 
@@ -96,7 +99,7 @@ def test_exact_imgl_is_the_slope_of_the_true_return_after_three_steps(problem):
             p = policy_step(p, fixed, ALPHA)
         return p
 
-    estimator = IncrementalMetaGradient(0.2, ALPHA, "exact")
+    estimator = IncrementalMetaGradient(CLIPPED, ALPHA, "exact")
     h, p = jnp.zeros((count_parameters(policy), weights.table.size)), policy
     for _ in range(3):
         h = estimator.follow(h, LowerStep(p, samples))

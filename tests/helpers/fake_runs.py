@@ -10,15 +10,15 @@ from bipars.nets.mlp import to_numpy
 from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
 from bipars.nets.weights import make_weights, with_unit
-from bipars.report.panels import collect
-from bipars.report.verdict import verdicts
+from bipars.results.panels import collect
+from bipars.results.verdict import verdicts
+from bipars.rollout.stats import Visited
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
 from bipars.runs.recording import Episode
 from bipars.runs.snapshots import Content, save_snapshot
 from bipars.settings.config import Config, WeightConfig
-from bipars.signals import Visited
 
 ROUNDS = 12
 

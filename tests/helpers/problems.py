@@ -7,14 +7,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from bipars.envs import CartPole
-from bipars.lower.ppo import Samples
 from bipars.nets.policies import make_policy
 from bipars.nets.weights import make_weights
-from bipars.objective import gae, normaliser
+from bipars.objective import ClippedObjective, Samples, gae, normaliser
 from bipars.settings.config import PPOConfig, WeightConfig
-from bipars.upper.jacobian import advantage_credit
+from bipars.upper.mgl import advantage_jacobian
+from bipars.upper.schedule import Pending
 
 CLIP = 0.2
+CLIPPED = ClippedObjective(CLIP)
+
+
+def unclipped(log_ratio, advantage):
+    """An objective without a clip."""
+    return jnp.exp(log_ratio) * advantage
+
+
+def kl_penalised(log_ratio, advantage):
+    """An objective with a penalty of the KL divergence in place of the clip."""
+    ratio = jnp.exp(log_ratio)
+    return ratio * advantage - 0.7 * (ratio - 1 - log_ratio)
+
+
+OBJECTIVES = (CLIPPED, unclipped, kl_penalised)
 GAMMA, LAMBDA = 0.97, 0.9
 
 
@@ -46,12 +61,16 @@ class Problem(NamedTuple):
 
     def samples(self, weights=None):
         weights = self.weights if weights is None else weights
-        credit = advantage_credit(weights, self.obs, self.action, self.terms, self.done, GAMMA, self.scale())
         flat = jax.tree.map(
             lambda x: x.reshape(-1, *x.shape[2:]),
-            Samples(self.obs, self.action, self.log_prob, self.reward, self.true_advantage, (), credit),
+            Samples(self.obs, self.action, self.log_prob, self.reward, self.true_advantage),
         )
-        return flat._replace(modified_advantage=self.modified_advantage(weights))
+        jacobian = advantage_jacobian(weights, self.data(flat), GAMMA)
+        return flat._replace(modified_advantage=self.modified_advantage(weights), advantage_jacobian=jacobian)
+
+    def data(self, samples):
+        """What dA~/dphi is computed from."""
+        return Pending(self.policy, samples, self.terms, self.done, self.scale(), jnp.ones((), bool))
 
 
 def make_problem(
@@ -75,7 +94,7 @@ def make_problem(
     else:
         action = jax.random.randint(keys[5], (time, envs), 0, 2)
     # The behaviour policy differs enough for some samples to be clipped, on both sides.
-    seen = jnp.concatenate([obs, weights.hint(obs)], -1) if extra_inputs else obs
+    seen = jnp.concatenate([obs, weights.at_state(obs)], -1) if extra_inputs else obs
     log_prob = policy.log_prob(seen, action) + 0.3 * jax.random.normal(keys[6], (time, envs))
     terminated = jax.random.uniform(keys[7], (time, envs)) < 0.15
     done = terminated | (jax.random.uniform(keys[8], (time, envs)) < 0.1)

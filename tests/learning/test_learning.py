@@ -74,22 +74,23 @@ def test_episode_sums_go_on_across_batches():
     state, reward, terms, done = program.init(0), [], [], []
     totals = []
     for _ in range(10):
-        state, signals = program.iterate(state, 0)
-        signals = jax.device_get(signals)
-        reward.append(signals.reward)
-        terms.append(signals.terms)
-        done.append(signals.episodes.ended)
-        totals.append(signals.episodes.sums[signals.episodes.ended])
+        state, stats = program.iterate(state, 0)
+        stats = jax.device_get(stats)
+        reward.append(stats.reward)
+        terms.append(stats.terms)
+        done.append(stats.ended)
+        totals.append({name: sums[stats.ended] for name, sums in stats.sums.items()})
     reward, terms, done = np.concatenate(reward), np.concatenate(terms), np.concatenate(done)
     expected = []
     for env in range(10):
         starts = np.concatenate([[0], np.flatnonzero(done[:, env]) + 1])
         expected += [(reward[a:b, env].sum(), terms[a:b, env, 0].sum()) for a, b in pairwise(starts)]
-    found = np.concatenate(totals)
-    assert len(found) == len(expected)
-    np.testing.assert_allclose(np.sort(found[:, 0]), np.sort([r for r, _ in expected]), atol=1e-5)
-    np.testing.assert_allclose(np.sort(found[:, 2]), np.sort([f for _, f in expected]), atol=1e-4)
-    np.testing.assert_allclose(found[:, 1], found[:, 0] + found[:, 3], atol=1e-5)
+    found = {name: np.concatenate([each[name] for each in totals]) for name in totals[0]}
+    true, term = found["true_return"], found["term"][:, 0]
+    assert len(true) == len(expected)
+    np.testing.assert_allclose(np.sort(true), np.sort([r for r, _ in expected]), atol=1e-5)
+    np.testing.assert_allclose(np.sort(term), np.sort([f for _, f in expected]), atol=1e-4)
+    np.testing.assert_allclose(found["modified_return"], true + found["weighted_term"][:, 0], atol=1e-5)
 
 
 def test_ddpg_learns_to_balance_and_mgl_turns_a_harmful_term_down():

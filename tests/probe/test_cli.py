@@ -51,7 +51,7 @@ def test_an_environment_of_gymnasiums_in_processes_with_tensorboard_and_its_weig
     assert next((first / "seed-0000" / "tensorboard").glob("events*")).stat().st_size > 0
     assert main(["train", *common, "--weights-from", str(first), "--out", str(again)]) == 0
     (_, learned, _), (_, reused, _) = load_state(first / "seed-0000"), load_state(again / "seed-0000")
-    assert float(learned.scales.observations.size) == 512
+    assert float(learned.observations.size) == 512
     for place in ("weights", "scales"):
         a, b = getattr(learned, place), getattr(reused, place)
         a, b = (a.observations, b.observations) if place == "scales" else (a, b)

@@ -32,12 +32,12 @@ def test_the_shaping_of_an_episode_adds_up_to_what_its_first_state_was_worth(con
     potential = np.asarray(state.net(batch.obs, batch.action)[..., 0])
     discount = GAMMA ** np.arange(4)
     assert abs(potential).min() > 1e-3
-    np.testing.assert_allclose(discount[:2] @ np.asarray(advice.shaping)[:2, 0], -potential[0, 0], rtol=1e-5)
-    np.testing.assert_allclose(discount @ np.asarray(advice.shaping)[:4, 1], -potential[0, 1], rtol=1e-5)
+    np.testing.assert_allclose(discount[:2] @ np.asarray(advice.reward)[:2, 0], -potential[0, 0], rtol=1e-5)
+    np.testing.assert_allclose(discount @ np.asarray(advice.reward)[:4, 1], -potential[0, 1], rtol=1e-5)
     # A truncated episode keeps the potential of the state it reached.
     last = state.net(batch.next_obs[2, 2], next_actions(policy, batch, jax.random.split(key)[0])[2, 2])[0]
     expected = -potential[0, 2] + GAMMA**3 * last
-    np.testing.assert_allclose(discount[:3] @ np.asarray(advice.shaping)[:3, 2], expected, rtol=1e-5)
+    np.testing.assert_allclose(discount[:3] @ np.asarray(advice.reward)[:3, 2], expected, rtol=1e-5)
     assert advice.correction is None
 
 
@@ -58,7 +58,7 @@ def test_the_learned_potential_is_the_value_of_minus_f_and_its_differences_are_f
 
     def update(state, key):
         state, advice = shaping.shape(state, batch, moment, key)
-        return state, (state.net(obs, action)[..., 0], advice.shaping)
+        return state, (state.net(obs, action)[..., 0], advice.reward)
 
     keys = jax.random.split(jax.random.key(2), 500)
     _, later = jax.lax.scan(update, shaping.init(jax.random.key(0), spaces), keys)
@@ -110,12 +110,11 @@ def test_the_correction_takes_the_potential_out_of_the_advantage_again():
         state = loop.init(jnp.uint32(0))
         _, batch = loop.sampler.run(loop.acting(state), state.env, jax.random.key(1))
         moment = ShapingContext(loop.sampler, loop.acting(state), None, state.round)
-        _, advice = loop.potential.shape(state.potential, batch, moment, jax.random.key(2))
+        _, shaping = loop.potential.shape(state.potential, batch, moment, jax.random.key(2))
         terminated = np.asarray(batch.done) & np.asarray(batch.terminated)
-        advantages[name] = loop.compute_advantages(state, batch._replace(advice=advice), batch.terms)[
-            0
-        ].modified_advantage
-        true = loop.compute_advantages(state, batch, batch.terms)[0].modified_advantage  # weights are zero
+        prepare = lambda batch, loop=loop, state=state: loop.lower.prepare(state.learner, state.weights, batch)[1]  # noqa: E731
+        advantages[name] = prepare(batch._replace(potential=shaping)).samples.modified_advantage
+        true = prepare(batch).samples.modified_advantage  # weights are zero
         assert terminated.sum() > 5
     # Rows whose episode terminated inside the batch: their return holds the whole shaping.
     ends = np.flip(np.logical_or.accumulate(np.flip(terminated, 0), 0), 0)

@@ -39,7 +39,7 @@ def test_the_weight_function_is_the_one_that_was_trained(agent):
     obs = np.stack([env.step(env.action_space.sample())[0] for _ in range(20)])
     action = np.linspace(-2, 2, 20, dtype=np.float32)[:, None]
     state = agent._state
-    seen = state.scales.observations.normalise(jnp.asarray(obs))
+    seen = state.observations.normalise(jnp.asarray(obs))
     expected = state.weights(seen, jnp.asarray(action / 2))
     z = agent.weight_function()
     np.testing.assert_allclose(z(obs, action), expected, atol=1e-5)

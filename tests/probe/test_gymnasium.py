@@ -207,11 +207,11 @@ def test_discrete_observations_and_many_discrete_actions():
 
 def test_saved_statistics_come_back(tmp_path):
     agent = quick("Pendulum-v1").learn(128)
-    moments = agent._state.scales.observations
+    moments = agent._state.observations
     assert float(moments.size) == 128
     agent.save(tmp_path / "agent")
     loaded = bipars.BiPaRS.load(tmp_path / "agent", env="Pendulum-v1")
-    np.testing.assert_array_equal(loaded._state.scales.observations.var, moments.var)
+    np.testing.assert_array_equal(loaded._state.observations.var, moments.var)
     obs = gymnasium.make("Pendulum-v1").reset(seed=0)[0]
     np.testing.assert_array_equal(agent.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
     with pytest.raises(UsageError, match="trained on 'Pendulum-v1', not on 'CartPole-v1'"):
@@ -253,7 +253,7 @@ def test_an_episode_without_end_ends_its_evaluation(monkeypatch):
 
 def test_rarely_evaluated_runs_finish_and_are_plotted(tmp_path):
     from bipars.report.curves import plot_curves
-    from bipars.report.summary import summarise_runs, table
+    from bipars.results.summary import summarise_runs, table
 
     data = {"env": "Pendulum-v1", "terms": ["noise"], "total_steps": 192, "evaluation_every": 2}
     config = complete(Config.from_dict(data | {"ppo": QUICK, "evaluation_episodes": 1}))

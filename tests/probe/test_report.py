@@ -20,11 +20,11 @@ from bipars.report.build import write_report
 from bipars.report.compare import comparison_config, missing_runs
 from bipars.report.inside import explained
 from bipars.report.page import embedded_json
-from bipars.report.panels import collect
 from bipars.report.paper import paper_beside
-from bipars.report.tables import csv_text
 from bipars.report.text import verdict_text
-from bipars.report.verdict import verdicts
+from bipars.results.formats import csv_text
+from bipars.results.panels import collect
+from bipars.results.verdict import verdicts
 from bipars.runs.directory import RunDirectory
 from bipars.settings.config import Config, DDPGConfig, WeightConfig
 from bipars.suite.manifest import record

@@ -10,8 +10,8 @@ import pytest
 
 from bipars.report.build import write_report
 from bipars.report.heatmap import heat_map
-from bipars.report.panels import collect
 from bipars.report.watch import make_server
+from bipars.results.panels import collect
 from bipars.runs.directory import find_runs
 from bipars.runs.snapshots import load_snapshots
 from bipars.settings.config import Config, WeightConfig

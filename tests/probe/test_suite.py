@@ -6,16 +6,16 @@ import pytest
 import bipars
 from bipars.cli import main
 from bipars.errors import RunDirectoryError, UsageError
-from bipars.report.summary import summarise_runs, table, to_csv
+from bipars.report.paper import findings
+from bipars.report.suite_files import draw_heat_map
+from bipars.results.summary import summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
 from bipars.suite.commands import say_rounding, with_run
 from bipars.suite.local import run_locally
 from bipars.suite.manifest import read_manifest, record
-from bipars.suite.output import draw_heat_map
 from bipars.suite.panels import HeatMap
-from bipars.suite.paper import findings
 from bipars.suite.plan import Changes, load_suite, load_suites, merge_cells
 from bipars.suite.shipped import shipped
 from bipars.suite.work import shares

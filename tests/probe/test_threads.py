@@ -17,7 +17,7 @@ from bipars.cli import main
 from bipars.compiling import at_once
 from bipars.errors import UsageError
 from bipars.program import build, complete
-from bipars.report.panels import collect
+from bipars.results.panels import collect
 from bipars.runs.directory import RunDirectory
 from bipars.runtime import cores, own_cores
 from bipars.settings.config import Config
@@ -51,8 +51,8 @@ def rounds(method, threads, upper=None):
     program = build(config, share=False)
     state, seen = program.init(0), []
     for _ in range(2):
-        state, signals = program.iterate(state, 0)
-        seen.append((signals.reward, signals.log))
+        state, stats = program.iterate(state, 0)
+        seen.append((stats.reward, stats.log))
     return state, seen
 
 

@@ -17,8 +17,8 @@ def rounds(term, count):
     loop = build(complete(config)).algorithm
     state, trust, iterate = loop.init(jnp.uint32(0)), [], jax.jit(loop.iterate)
     for _ in range(count):
-        state, signals = iterate(state, jnp.uint32(0))
-        trust.append(float(signals.log["trust"]))
+        state, stats = iterate(state, jnp.uint32(0))
+        trust.append(float(stats.log["trust"]))
     return trust
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from bipars.methods import METHODS
-from bipars.report.panels import collect, differences, method_role
 from bipars.report.text import results_text, verdict_text
-from bipars.report.verdict import judge, judge_use, verdicts
+from bipars.results.panels import collect, differences, method_role
+from bipars.results.verdict import judge, judge_use, verdicts
 from bipars.settings.config import Config, DDPGConfig, UpperConfig
 from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, task
 

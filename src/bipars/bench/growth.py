@@ -23,7 +23,7 @@ NARROW, WIDE = (8, 24, 56, 112), (8, 32, 96, 256)
 WEIGHT_WIDTHS = (8, 24, 48, 80)
 LENGTHS = (1, 2, 5, 10, 20)
 LEAST_CALLS, MOST_CALLS, ENOUGH_SECONDS = 3, 30, 0.3
-CREDIT = "dA~/dphi"
+JACOBIAN = "dA~/dphi"
 """What mgl, imgl and unrolled compute once per update, for all its samples, before any step of phi."""
 
 
@@ -48,7 +48,7 @@ LINES = (
     Line("imgl opg", OPG, "n", NARROW),
     Line("imgl exact", EXACT, "n", NARROW, "1, as n > m"),
     Line("unrolled K=5", UNROLLED, "n", WIDE),
-    Line(CREDIT, MGL, "m", WEIGHT_WIDTHS),
+    Line(JACOBIAN, MGL, "m", WEIGHT_WIDTHS),
     Line("mgl", MGL, "m", WEIGHT_WIDTHS),
     Line("imgl none", NONE, "m", WEIGHT_WIDTHS),
     Line("imgl opg", OPG, "m", WEIGHT_WIDTHS),
@@ -81,12 +81,11 @@ def measure_here(line: Line) -> dict[str, Any]:
 def measure_point(line: Line, size: int) -> Point:
     """One size: seconds of one step of phi, or of the derivatives for a whole update."""
     import jax
-    import jax.numpy as jnp
 
     from bipars.nets.mlp import count_parameters
     from bipars.program import build, complete
     from bipars.settings.config import Config
-    from bipars.upper.jacobian import advantage_credit
+    from bipars.upper.mgl import advantage_jacobian
 
     width = {"n": SMALL, "m": SMALL} | ({} if line.grows == "K" else {line.grows: size})
     settings = {
@@ -98,33 +97,43 @@ def measure_point(line: Line, size: int) -> Point:
     }
     config = complete(Config.from_dict(settings))
     loop = build(config).algorithm
-    assert loop.estimator is not None
-    h, given, batch = _invent(lambda: _shapes(loop))
-    step, _, weights, _ = given
-    if line.label == CREDIT:
-        work = jax.jit(functools.partial(advantage_credit, discount=config.ppo.gamma, scale=jnp.ones(())))
-        seconds = _median_seconds(lambda last: (work(weights, *batch), last), h)
+    estimator = _estimator(loop.upper)
+    remembered, (step, after, weights), data = _invent(lambda: _shapes(loop, estimator))
+    if line.label == JACOBIAN:
+        work = jax.jit(functools.partial(advantage_jacobian, discount=config.ppo.gamma))
+        seconds = _median_seconds(lambda last: (work(weights, data), last), remembered)
     else:
-        update = jax.jit(loop.estimator.update, donate_argnums=0)
-        seconds = _median_seconds(lambda h: update(h, *given), h)
+        update = jax.jit(estimator.update, donate_argnums=0)
+        seconds = _median_seconds(lambda past: update(past, step, after, weights), remembered)
     return Point(count_parameters(step.policy), count_parameters(weights), config.upper.unroll, seconds)
 
 
-def _shapes(loop: "BiLevel") -> Any:
-    """h, the rest of what an estimator's `update` takes, and observations, actions, terms and ends of a batch."""
+def _estimator(level: Any) -> Any:
+    """What is inside all wrappers and the schedule."""
+    while not hasattr(level, "estimator"):
+        level = level.upper
+    return level.estimator
+
+
+def _shapes(loop: "BiLevel", estimator: Any) -> Any:
+    """What an estimator remembers, the rest of what its `update` takes, and a batch's data for dA~/dphi."""
     import jax
     import jax.numpy as jnp
 
-    state, ppo = loop.init_networks(jax.random.key(0), None, None), loop.config.ppo
-    policy, samples = state.learner.policy, loop._no_samples(state.weights)
-    step = loop.lower_step(state.learner, state.weights, samples, jnp.ones(()) if loop.earns_trust else None)[1]
+    from bipars.lower.ppo import PPO
+    from bipars.upper.schedule import Pending
+
+    assert isinstance(loop.lower, PPO)
+    lower, state = loop.lower, loop.init_networks(jax.random.key(0), None, None)
+    samples = lower.empty_minibatch(state.weights, jacobian=True)
+    step = lower.step(state.learner, state.weights, samples, None)[1]
+    after = lower.after(state.learner.policy, samples._replace(advantage_jacobian=None))
+    ppo = lower.config
     lead = (ppo.update_period // ppo.num_envs, ppo.num_envs)
-    batch = (jnp.zeros((*lead, loop.sampler.observation_size)), jnp.zeros(lead, int), jnp.zeros((*lead, 1)))
-    return (
-        state.h,
-        (step, policy, state.weights, samples._replace(credit=None, weighted=None)),
-        (*batch, jnp.zeros(lead, bool)),
-    )
+    terms, done = jnp.zeros((*lead, 1)), jnp.zeros(lead, bool)
+    data = Pending(step.policy, lower.empty_samples(ppo.update_period), terms, done, jnp.ones(()), done)
+    remembered = estimator.init(state.learner.policy, state.weights, samples)
+    return remembered, (step, after, state.weights), data
 
 
 def _invent(shapes: Callable[[], Any]) -> Any:

@@ -14,7 +14,7 @@ from bipars.bench import growth, updates
 from bipars.bench.growth import LINES, Line, Point, slopes
 from bipars.errors import unknown
 from bipars.methods import METHODS
-from bipars.report.tables import csv_text
+from bipars.results.formats import csv_text
 from bipars.runs.files import write_atomically
 
 Case = tuple[str, dict[str, Any]]

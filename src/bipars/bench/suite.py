@@ -32,7 +32,7 @@ def measure_plan(cells: int) -> dict[str, float]:
     """In this process: seconds to plan, list and summarise runs that do nothing, and its memory."""
     import resource
 
-    from bipars.report.summary import summarise_runs, table
+    from bipars.results.summary import summarise_runs, table
     from bipars.suite.manifest import read_manifest, record
     from bipars.suite.plan import load_suite
     from bipars.suite.status import count_states

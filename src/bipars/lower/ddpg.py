@@ -1,164 +1,32 @@
-"""The lower level of appendix C: a deterministic policy that climbs a critic of the modified reward.
+"""DDPG on the modified reward (appendix C): a deterministic policy that climbs a critic, with replay.
 
 Plain DDPG; twin critics, delayed policy steps and smoothed targets (TD3) are settings.
 """
 
+import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.lower.ppo import adam
-from bipars.lower.replay import Replay, Transitions
-from bipars.nets.mlp import MLP, make_mlp, module, namespace, uniform
-from bipars.nets.policies import Policy
+from bipars.compiling import compiled
+from bipars.lower.base import After, Hook, Learned, LowerStep
+from bipars.lower.replay import Replay, Transitions, Units
+from bipars.nets.deterministic import Critics, DeterministicPolicy, ExploringPolicy, init_deterministic
+from bipars.nets.optimiser import adam, ascend
+from bipars.nets.policies import HyperPolicy, Policy
+from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.weights import WeightFunction
+from bipars.rollout.batch import Batch
 from bipars.settings.config import DDPGConfig
 
-SMALL = uniform(3e-3)
-"""First actions and values near zero: a policy that starts at the bounds has no gradient there."""
 
-
-@module
-class DeterministicPolicy:
-    """mu(s): one action per state, in [-1, 1]."""
-
-    net: MLP
-
-    def __call__(self, obs: Float[Array, "... obs"]) -> Float[Array, "... action"]:
-        return namespace(obs).tanh(self.net(obs))
-
-    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "... action"]:
-        return jax.random.normal(key, (*shape, self.net.layers[-1].bias.size))
-
-    def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array:
-        return self(obs)
-
-    def mode(self, obs: Float[Array, "... obs"]) -> Array:
-        return self(obs)
-
-    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
-        """Nobody asks for it; a sampler reports it with every batch."""
-        return jnp.zeros(obs.shape[:-1])
-
-
-@module
-class ExploringPolicy:
-    """The policy as it gathers experience: with noise, and at first at random."""
-
-    policy: Policy
-    std: Float[Array, ""]
-    random: Bool[Array, ""]
-    """Warm-up: actions are uniform and the policy is not asked."""
-
-    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "... action"]:
-        normal = self.policy.draw_noise(key, shape)
-        return jnp.where(self.random, jax.random.uniform(key, normal.shape, minval=-1.0, maxval=1.0), normal)
-
-    def sample(self, obs: Float[Array, "... obs"], noise: Float[Array, "... action"]) -> Array:
-        xp = namespace(obs)
-        chosen = xp.where(self.random, noise, self.policy.mode(obs) + self.std * noise)
-        return xp.clip(chosen, -1.0, 1.0)
-
-    def mode(self, obs: Float[Array, "... obs"]) -> Array:
-        return self.policy.mode(obs)
-
-    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
-        return self.policy.log_prob(obs, action)
-
-
-class Units(NamedTuple):
-    """The sizes (root mean squares) of what was experienced at random, in which critics learn.
-
-    A term a hundred times as large as the reward would else be all that a network of both has eyes for.
-    """
-
-    reward: Float[Array, ""]
-    weights: Float[Array, " term"]
-    """The weight at which each term is as large as the reward, 1 at most."""
-
-    @staticmethod
-    def plain(num_terms: int) -> "Units":
-        return Units(jnp.ones(()), jnp.ones(num_terms))
-
-    @staticmethod
-    def measured(replay: Replay) -> "Units":
-        def size(x: Array) -> Array:
-            largest = jnp.max(jnp.abs(x), axis=0)
-            of_one = x / jnp.where(largest > 0, largest, 1.0)  # whose squares no number is too large for
-            # Rows that nothing was written to yet are zeros.
-            return largest * jnp.sqrt(jnp.sum(of_one**2, axis=0) / jnp.minimum(replay.added, replay.capacity))
-
-        reward, terms = size(replay.rows.reward), size(replay.rows.terms)
-        reward = jnp.where(reward > 0, reward, 1.0)
-        return Units(reward, jnp.where(terms > reward, reward / terms, 1.0))
-
-    def of(self, rows: Transitions) -> Transitions:
-        """With rewards and terms in their units; `weights in their units . terms` is in units of the reward."""
-        return rows._replace(reward=rows.reward / self.reward, terms=rows.terms * self.weights / self.reward)
-
-
-@module
-class Critic:
-    """Q(s, a); or, where its network has several outputs, several such values at once."""
-
-    net: MLP
-
-    def outputs(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "... output"]:
-        return self.net(jnp.concatenate([obs, action], axis=-1))
-
-    def __call__(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "..."]:
-        return self.outputs(obs, action)[..., 0]
-
-
-@module
-class ModifiedCritic:
-    """Q~(s, a, z) = Q(s, a) + sum_k z_k B_k(s, a) + D(s, a), with z in its units.
-
-    B_k is the value of term k. With the same weights everywhere, Q and B_k would be all: rewards are linear in the
-    weights, and so are the values of a given policy. D is what comes of weights that change along the way, and of what
-    the other parts miss.
-
-    A network that took z as one more input could not have ReLU units: piecewise linear, it has no mixed derivative in a
-    and z, and that derivative is what the upper level lives on.
-    """
-
-    true: Critic
-    added: Critic
-    """D first, then one output B_k per term."""
-    unit: Float[Array, " term"]
-
-    def slopes(self, obs: Float[Array, "... obs"], action: Float[Array, "... action"]) -> Float[Array, "... term"]:
-        """B: how Q~ grows with each weight in its unit."""
-        return self.added.outputs(obs, action)[..., 1:]
-
-    def weighted(
-        self, obs: Float[Array, "... obs"], action: Float[Array, "... action"], z: Float[Array, "... term"]
-    ) -> Float[Array, "..."]:
-        """sum_k z_k B_k: the part of Q~ that the weights are in."""
-        return jnp.sum(z / self.unit * self.slopes(obs, action), axis=-1)
-
-    def __call__(
-        self, obs: Float[Array, "... obs"], action: Float[Array, "... action"], z: Float[Array, "... term"]
-    ) -> Float[Array, "..."]:
-        return self.true(obs, action) + self.added(obs, action) + self.weighted(obs, action, z)
-
-
-class Critics(NamedTuple):
-    """One network each, or two (twin critics)."""
-
-    base: tuple[Critic, ...]
-    """Q; where no upper level asks for it, Q~."""
-    added: tuple[Critic, ...] = ()
-    """What the terms add to Q; empty where no upper level asks."""
-
-    def modified(self, units: Units) -> tuple[ModifiedCritic, ...]:
-        return tuple(map(ModifiedCritic, self.base, self.added, [units.weights] * len(self.base)))
-
-
-class DeterministicLearner(NamedTuple):
-    """theta and the critics, their slowly following copies, their optimisers' state, and the experience."""
+class DDPGLearner(NamedTuple):
+    """theta and the critics, their slowly following copies, their optimisers' state, and the replay."""
 
     policy: DeterministicPolicy
     policy_optimiser: optax.OptState
@@ -168,32 +36,278 @@ class DeterministicLearner(NamedTuple):
     target_critics: Critics
     replay: Replay
     units: Units
+    rounds: Int[Array, ""]
+    """Batches seen so far."""
+
+    @property
+    def observations(self) -> None:
+        """Observations are not normalised."""
 
 
-def init_deterministic(
-    key: PRNGKeyArray, config: DDPGConfig, observation_size: int, action_size: int, hints: int, z_inputs: int | None
-) -> tuple[DeterministicPolicy, Critics]:
-    """`hints`: weights that the policy is shown. `z_inputs`: weights that Q~ is shown; none means no upper level."""
-    keys = jax.random.split(key, 5)
-    sizes = (observation_size + hints, *config.policy_hidden, action_size)
-    policy = DeterministicPolicy(make_mlp(keys[0], sizes, config.activation, output=SMALL))
+class ReplayData(NamedTuple):
+    """What a round is learned from: all that is remembered."""
 
-    def make(key: PRNGKeyArray, outputs: int) -> Critic:
-        sizes = (observation_size + action_size, *config.value_hidden, outputs)
-        return Critic(make_mlp(key, sizes, config.activation, output=SMALL))
-
-    count = 1 + config.twin_critics
-    base = tuple(make(k, 1) for k in keys[1 : 1 + count])
-    added = () if z_inputs is None else tuple(make(k, 1 + z_inputs) for k in keys[3 : 3 + count])
-    return policy, Critics(base, added)
+    z: Float[Array, "time env term"]
+    unit: Float[Array, " term"]
+    """In which the weights move."""
+    log: dict[str, Array]
 
 
-def policy_adam(config: DDPGConfig) -> optax.GradientTransformation:
-    return adam(config.policy_learning_rate, None)
+class ValuedStates(NamedTuple):
+    """States, and the critic that values actions in them."""
+
+    obs: Float[Array, "sample obs"]
+    critic: Any
+    """Q of states and actions, or Q~ of states, actions and weights."""
 
 
-def critic_adam(config: DDPGConfig) -> optax.GradientTransformation:
-    return adam(config.value_learning_rate, None)
+class Noise(NamedTuple):
+    """Random numbers of one gradient step."""
+
+    shift: Float[Array, "sample term"] | None
+    """Of the weights that explicit mapping shows its policy, before it is scaled."""
+    smoothing: Float[Array, "sample action"] | None
+    """Of target actions, before it is scaled."""
+
+
+class Targets(NamedTuple):
+    modified: Float[Array, " sample"]
+    terms: Float[Array, "sample term"] | None = None
+    true: Float[Array, " sample"] | None = None
+    """Of true rewards; none, as for the terms, where no upper level asks."""
+
+
+@dataclass(frozen=True, eq=False)
+class DDPG:
+    """A round gathers experience, then learns from all that is remembered."""
+
+    config: DDPGConfig
+    spaces: HasSpaces
+    num_terms: int
+    learns_weights: bool = False
+    """Whether an upper level asks for a critic of the true reward."""
+    shows_weights: bool = False
+    """Explicit mapping: the policy takes z(s) as an input."""
+    weight_jitter: float = 0.0
+    """Noise on the weights that the policy is shown, in their units, so that it learns to follow them."""
+    threads: int = 1
+
+    @property
+    def policy_adam(self) -> optax.GradientTransformation:
+        return adam(self.config.policy_learning_rate, None)
+
+    @property
+    def critic_adam(self) -> optax.GradientTransformation:
+        return adam(self.config.value_learning_rate, None)
+
+    @property
+    def action_size(self) -> int:
+        assert isinstance(self.spaces.actions, BoxActions)
+        return self.spaces.actions.size
+
+    @property
+    def warmup_rounds(self) -> int:
+        return math.ceil(self.config.warmup_steps / self.config.update_period)
+
+    def init(self, key: PRNGKeyArray, weights: WeightFunction, observations: RunningMoments | None) -> DDPGLearner:
+        config, terms = self.config, self.num_terms
+        policy, critics = init_deterministic(
+            jax.random.split(key)[1],
+            config,
+            self.spaces.observation_size,
+            self.action_size,
+            shown=terms if self.shows_weights else 0,
+            num_terms=terms if self.learns_weights else None,
+        )
+        assert config.replay_capacity is not None
+        replay = Replay.empty(config.replay_capacity, self.spaces.observation_size, self.action_size, terms)
+        return DDPGLearner(
+            policy, self.policy_adam.init(policy), critics, self.critic_adam.init(critics), policy, critics, replay,
+            Units.plain(terms), jnp.zeros((), jnp.int32),
+        )  # fmt: skip
+
+    def act(self, learner: DDPGLearner, weights: WeightFunction) -> Policy:
+        policy = HyperPolicy(learner.policy, weights) if self.shows_weights else learner.policy
+        noise = jnp.asarray(self.config.exploration_noise, jnp.float32)
+        return ExploringPolicy(policy, noise, jnp.asarray(learner.rounds < self.warmup_rounds))
+
+    def empty_minibatch(self, weights: WeightFunction, jacobian: bool) -> None:
+        """No estimator of a deterministic policy's asks for it."""
+
+    @compiled
+    def prepare(self, learner: DDPGLearner, weights: WeightFunction, batch: Batch) -> tuple[DDPGLearner, ReplayData]:
+        """Remembers the batch. Units are measured once, when the warm-up is over: ones that changed later would change
+        what every critic has learned."""
+        replay = learner.replay.add(batch)
+        now = learner.rounds + 1 == max(1, self.warmup_rounds)
+        units = jax.tree.map(lambda new, old: jnp.where(now, new, old), Units.measured(replay), learner.units)
+        learner = learner._replace(replay=replay, units=units, rounds=learner.rounds + 1)
+        return learner, ReplayData(weights(batch.obs, batch.action), units.weights, {})
+
+    @compiled(static="hook")
+    def _learn(
+        self, learner: DDPGLearner, upper: Any, key: PRNGKeyArray, hook: Hook
+    ) -> tuple[DDPGLearner, Any, Any, dict[str, Array]]:
+        """All gradient steps of the round, once there is enough to remember."""
+        learn = jax.tree_util.Partial(self.steps, hook=hook)
+
+        def wait() -> Any:
+            _, _, kept, log = jax.eval_shape(learn, learner, upper, key)
+            zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (kept, log))
+            return learner, upper, *zeros
+
+        return jax.lax.cond(learner.rounds >= self.warmup_rounds, lambda: learn(learner, upper, key), wait)
+
+    def learn(self, learner: DDPGLearner, upper: Any, data: ReplayData, key: PRNGKeyArray, hook: Hook) -> Learned:
+        return Learned(*self._learn(learner, upper, key, hook=hook))
+
+    def steps(
+        self, learner: DDPGLearner, upper: Any, key: PRNGKeyArray, hook: Hook
+    ) -> tuple[DDPGLearner, Any, Any, dict[str, Array]]:
+        """Lines 7-14 and 18-22, as often as the round asks for."""
+        config, replay = self.config, learner.replay
+        rounds = config.gradient_steps // config.policy_delay
+        draw_key, noise_key = jax.random.split(key)
+        places = replay.draw(draw_key, (rounds, config.policy_delay + 1, config.batch_size))
+        noises = self.draw_noise(noise_key, places.shape)
+
+        def critic_step(carry: Any, now: Any) -> tuple[Any, dict[str, Array]]:
+            learner, weights = carry
+            learner, log = self.critic_step(learner, weights, replay.at(now[0]), now[1])
+            return (learner, weights), log
+
+        def one_step(carry: Any, now: tuple[Array, Noise]) -> tuple[Any, Any]:
+            learner, upper = carry
+            first, last = jax.tree.map(lambda x: x[:-1], now), jax.tree.map(lambda x: x[-1], now)
+            (learner, _), log = jax.lax.scan(critic_step, (learner, upper.weights), first)
+            before, obs, kept = learner.policy, replay.rows.obs[first[0][-1]], None
+            learner, uphill = self.policy_step(learner, upper.weights, obs, last[1].shift)  # lines 7-8
+            log["policy_gradient_norm"] = optax.tree.norm(uphill)
+            if hook.needs_after:
+                step = LowerStep(before, ValuedStates(obs, learner.critics.modified(learner.units.weights)[0]))
+                # Another draw, as PPO's: a sample must not meet itself in the product of two gradients.
+                fresh = ValuedStates(replay.rows.obs[last[0]], learner.critics.base[0])
+                upper, kept = hook.after_step(upper, step, self.after(learner.policy, fresh))  # lines 9-14, 18-22
+            return (learner, upper), (kept, log)
+
+        start = learner._replace(replay=None), upper  # type: ignore[arg-type]
+        (learner, upper), (kept, log) = jax.lax.scan(one_step, start, (places, noises))
+        return learner._replace(replay=replay), upper, kept, jax.tree.map(jnp.mean, log)
+
+    def after(self, policy: DeterministicPolicy, samples: ValuedStates) -> After:
+        """theta', with v by the deterministic policy gradient theorem."""
+        if self.shows_weights:
+            return After(policy, samples, None)
+        v = jax.grad(lambda theta: samples.critic(samples.obs, theta(samples.obs)).mean())(policy)
+        return After(policy, samples, v)
+
+    def draw_noise(self, key: PRNGKeyArray, lead: tuple[int, ...]) -> Noise:
+        """All random numbers of a round at once: drawing them step by step costs more, to run and to compile."""
+        shift_key, smoothing_key = jax.random.split(key)
+        return Noise(
+            jax.random.normal(shift_key, (*lead, self.num_terms)) if self.shows_weights else None,
+            jax.random.normal(smoothing_key, (*lead, self.action_size)) if self.config.target_noise else None,
+        )
+
+    def critic_step(
+        self, learner: DDPGLearner, weights: WeightFunction, rows: Transitions, noise: Noise
+    ) -> tuple[DDPGLearner, dict[str, Array]]:
+        """One step of every critic towards its target, and of the target networks towards theirs."""
+        config, units = self.config, learner.units
+        rows = units.of(rows)
+        z = weights(rows.obs, rows.action)
+        target = self.targets(learner, weights, rows, z / units.weights, noise)
+
+        def loss(critics: Critics) -> tuple[Float[Array, ""], dict[str, Array]]:
+            base = [critic(rows.obs, rows.action) for critic in critics.base]
+            if target.true is None or target.terms is None:
+                error = squared_error(base, target.modified)
+                return error, {"modified_critic_loss": error}
+            held = critics._replace(base=jax.lax.stop_gradient(critics.base))  # Q learns from true rewards alone
+            modified = [critic(rows.obs, rows.action, z) for critic in held.modified(units.weights)]
+            slopes = [critic.slopes(rows.obs, rows.action) for critic in critics.modified(units.weights)]
+            log = {
+                "modified_critic_loss": squared_error(modified, target.modified),
+                "term_critic_loss": squared_error(slopes, target.terms),
+                "true_critic_loss": squared_error(base, target.true),
+            }
+            size = 1 + jnp.mean(jnp.sum((z / units.weights) ** 2, axis=-1))
+            return log["modified_critic_loss"] / size + log["term_critic_loss"] + log["true_critic_loss"], log
+
+        slope, log = jax.grad(loss, has_aux=True)(learner.critics)
+        step, optimiser = self.critic_adam.update(slope, learner.critic_optimiser, learner.critics)
+        critics = optax.apply_updates(learner.critics, step)
+        return learner._replace(
+            critics=critics,
+            critic_optimiser=optimiser,
+            target_critics=follow(learner.target_critics, critics, config.target_rate),
+            target_policy=follow(learner.target_policy, learner.policy, config.target_rate),
+        ), log
+
+    def targets(
+        self,
+        learner: DDPGLearner,
+        weights: WeightFunction,
+        rows: Transitions,
+        z: Float[Array, "sample term"],
+        noise: Noise,
+    ) -> Targets:
+        """What Q~, the values of the terms and Q should say, all in their units."""
+        config = self.config
+        action = self.shown(learner.target_policy, weights, rows.next_obs)
+        if noise.smoothing is not None:
+            action = smoothed(action, noise.smoothing, config.target_noise)
+        values = [critic(rows.next_obs, action) for critic in learner.target_critics.base]
+        reward = rows.reward + jnp.sum(z * rows.terms, axis=-1)
+        if not self.learns_weights:
+            return Targets(td_target(reward, values, rows.terminated, config.gamma))
+        next_z = weights.at_state(rows.next_obs)
+        modified = learner.target_critics.modified(learner.units.weights)
+        modified_values = jnp.stack([critic(rows.next_obs, action, next_z) for critic in modified])
+        slopes = jnp.stack([critic.slopes(rows.next_obs, action) for critic in modified])
+        believed = jnp.argmin(modified_values, axis=0)  # of twins the smaller, with its slopes
+        slope = jnp.take_along_axis(slopes, believed[None, :, None], axis=0)[0]
+        return Targets(
+            td_target(reward, list(modified_values), rows.terminated, config.gamma),
+            td_target(rows.terms, [slope], rows.terminated[:, None], config.gamma),
+            td_target(rows.reward, values, rows.terminated, config.gamma),
+        )
+
+    def shown(
+        self,
+        policy: DeterministicPolicy,
+        weights: WeightFunction,
+        obs: Float[Array, "sample obs"],
+        shift: Float[Array, "sample term"] | float = 0.0,
+    ) -> Float[Array, "sample action"]:
+        """What the policy does; explicit mapping shows it the weights, here with noise."""
+        if not self.shows_weights:
+            return policy(obs)
+        return policy(jnp.concatenate([obs, weights.at_state(obs) + shift], axis=-1))
+
+    def policy_step(
+        self,
+        learner: DDPGLearner,
+        weights: WeightFunction,
+        obs: Float[Array, "sample obs"],
+        noise: Float[Array, "sample term"] | None,
+    ) -> tuple[DDPGLearner, DeterministicPolicy]:
+        """theta -> theta': one step up Q~ (equation C.4). Also the gradient that moved theta.
+
+        A policy that is shown weights meets others than z_phi(s), too: else it would not learn what they ask of it.
+        """
+        shift = 0.0 if noise is None else self.weight_jitter * learner.units.weights * noise
+
+        def value(policy: DeterministicPolicy) -> Float[Array, ""]:
+            action = self.shown(policy, weights, obs, shift)
+            if not self.learns_weights:
+                return learner.critics.base[0](obs, action).mean()
+            z = weights.at_state(obs) + shift
+            return learner.critics.modified(learner.units.weights)[0](obs, action, z).mean()
+
+        gradient = jax.grad(value)(learner.policy)
+        policy, optimiser = ascend(learner.policy, learner.policy_optimiser, self.policy_adam, gradient)
+        return learner._replace(policy=policy, policy_optimiser=optimiser), gradient
 
 
 def smoothed(

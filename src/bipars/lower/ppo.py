@@ -1,49 +1,36 @@
-"""The lower level: one PPO gradient step on the modified reward (equations 3 and 6 of the paper)."""
+"""PPO on the modified reward (equations 3 and 6 of the paper)."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bipars.nets.mlp import MLP, make_mlp
-from bipars.nets.per_sample import PerSampleGradients
-from bipars.nets.policies import Policy, Theta, scores
+from bipars.compiling import at_once, compiled
+from bipars.lower.advantages import Scales, UpdateData, compute_advantages
+from bipars.lower.base import After, Hook, Learned, LowerStep
+from bipars.nets.mlp import MLP, count_parameters, make_mlp, ravel
+from bipars.nets.optimiser import adam, ascend
+from bipars.nets.policies import HyperPolicy, NormalisedPolicy, Policy, Theta, make_policy
+from bipars.nets.running import ReturnScale, RunningMoments
 from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.weights import WeightFunction
+from bipars.objective import (
+    ClippedObjective,
+    Objective,
+    Samples,
+    log_ratios,
+    slopes,
+    surrogate,
+    surrogate_gradients,
+)
+from bipars.rollout.batch import Batch
 from bipars.settings.config import PPOConfig
 
-
-class Samples(NamedTuple):
-    """What both levels learn from. Built once per update, then drawn from in minibatches."""
-
-    obs: Float[Array, "sample obs"]
-    action: Array
-    log_prob: Float[Array, " sample"]
-    """Under the policy that acted."""
-    modified_advantage: Float[Array, " sample"]
-    true_advantage: Float[Array, " sample"] | None = None
-    value_targets: tuple[Float[Array, " sample"], ...] = ()
-    """What each critic should say."""
-    credit: Float[Array, "sample phi"] | None = None
-    """Derivative of the modified advantage with respect to phi."""
-    weighted: Float[Array, " sample"] | None = None
-    """Weighted terms to come, in units of the modified advantage: what they are judged by."""
-    scores: PerSampleGradients | None = None
-    """Under the policy that learns from them just now, where they are known already."""
-
-    def at(self, index: Int[Array, " batch"]) -> "Samples":
-        """Some of them: a minibatch."""
-        return jax.tree.map(lambda x: x[index], self)
-
-
-def no_samples(size: int, env: HasSpaces, credit: int | None) -> Samples:
-    """Zeros in the shapes of `size` samples."""
-    nothing, actions = jnp.zeros(size), env.actions
-    action = jnp.zeros((size, actions.size)) if isinstance(actions, BoxActions) else jnp.zeros(size, jnp.int32)
-    obs = jnp.zeros((size, env.observation_size))
-    slopes = None if credit is None else jnp.zeros((size, credit))
-    return Samples(obs, action, nothing, nothing, nothing, (), slopes)
+ENTROPY_SAMPLES = 512
+"""States of a round by which the policy's entropy is measured."""
 
 
 class Learner(NamedTuple):
@@ -54,95 +41,214 @@ class Learner(NamedTuple):
     critics: tuple[MLP, ...]
     """V~ of the modified reward and, where the upper level learns, V of the true one."""
     critic_optimisers: tuple[optax.OptState, ...]
+    scales: Scales
+
+    @property
+    def observations(self) -> RunningMoments | None:
+        return self.scales.observations
 
 
-ADAM = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+@dataclass(frozen=True, eq=False)
+class PPO:
+    """Clipped policy gradients, with critics that learn beside the policy."""
+
+    config: PPOConfig
+    spaces: HasSpaces
+    num_terms: int = 0
+    learns_weights: bool = False
+    """Whether an upper level asks for true advantages, and so for a critic of the true reward."""
+    shows_weights: bool = False
+    """Explicit mapping: the policy takes z(s) as an input."""
+    relative_true_loss: bool = True
+    """Divide the error of the true critic by its target's variance."""
+    holds_statistics: bool = False
+    """The statistics of observations came with the weights, and stay."""
+    threads: int = 1
+
+    @property
+    def objective(self) -> Objective:
+        return ClippedObjective(self.config.clip)
+
+    @property
+    def policy_adam(self) -> optax.GradientTransformation:
+        return adam(self.config.policy_learning_rate, self.config.max_grad_norm)
+
+    @property
+    def value_adam(self) -> optax.GradientTransformation:
+        return adam(self.config.value_learning_rate, self.config.max_grad_norm)
+
+    def init(self, key: PRNGKeyArray, weights: WeightFunction, observations: RunningMoments | None) -> Learner:
+        config, size = self.config, self.spaces.observation_size
+        _, policy_key, value_key = jax.random.split(key, 3)
+        shown = weights.at_state(jnp.zeros(size)).size if self.shows_weights else 0
+        policy = make_policy(policy_key, config, self.spaces, extra_inputs=shown)
+        sizes = (size, *config.value_hidden, 1)
+        keys = jax.random.split(value_key, 1 + self.learns_weights)
+        critics = tuple(make_mlp(k, sizes, config.activation) for k in keys)
+        if observations is None and config.normalise_observations:
+            observations = RunningMoments.fresh((size,))
+        returns = tuple(ReturnScale.fresh(config.num_envs) for _ in critics) if config.normalise_returns else ()
+        optimisers = tuple(self.value_adam.init(critic) for critic in critics)
+        return Learner(policy, self.policy_adam.init(policy), critics, optimisers, Scales(observations, returns))
+
+    def act(self, learner: Learner, weights: WeightFunction) -> Policy:
+        """The policy as the environment meets it."""
+        policy, moments = self.hyper(learner.policy, weights), learner.scales.observations
+        return policy if moments is None else NormalisedPolicy(policy, moments.scale)
+
+    def hyper(self, policy: Theta, weights: WeightFunction) -> Policy:
+        """The policy as it learns: explicit mapping shows it the weights."""
+        return HyperPolicy(policy, weights) if self.shows_weights else policy
+
+    def empty_samples(self, size: int, jacobian: int | None = None) -> Samples:
+        """Zeros in the shapes of `size` samples, with dA~/dphi of so many columns."""
+        actions, zeros = self.spaces.actions, jnp.zeros(size)
+        action = jnp.zeros((size, actions.size)) if isinstance(actions, BoxActions) else jnp.zeros(size, jnp.int32)
+        obs = jnp.zeros((size, self.spaces.observation_size))
+        return Samples(obs, action, zeros, zeros, zeros, None if jacobian is None else jnp.zeros((size, jacobian)))
+
+    def empty_minibatch(self, weights: WeightFunction, jacobian: bool) -> Samples:
+        return self.empty_samples(self.config.batch_size, count_parameters(weights) if jacobian else None)
+
+    def prepare(self, learner: Learner, weights: WeightFunction, batch: Batch) -> tuple[Learner, UpdateData]:
+        data, scales = self._prepare(learner.critics, weights, learner.scales, batch)
+        # A compiled program copies what it passes through, so the batch stays outside.
+        return learner._replace(scales=scales), data._replace(batch=batch)
+
+    @compiled
+    def _prepare(
+        self, critics: tuple[MLP, ...], weights: WeightFunction, scales: Scales, batch: Batch
+    ) -> tuple[UpdateData, Scales]:
+        return compute_advantages(self.config, critics, weights, scales, batch, self.holds_statistics)
+
+    def learn(self, learner: Learner, upper: Any, data: UpdateData, key: PRNGKeyArray, hook: Hook) -> Learned:
+        """The steps of theta, each with what the hook does after it; and, by themselves, the critics'."""
+        own = learner._replace(critics=(), critic_optimisers=(), scales=Scales(None, ()))
+        values, samples = (learner.critics, learner.critic_optimisers), data.samples
+        (own, upper, kept, log), (critics, optimisers, value_log) = at_once(
+            self.threads > 1,
+            lambda: self._policy_steps(own, upper, samples, data.trust, key, hook=hook),
+            lambda: self._value_steps(values, samples.obs, data.value_targets, key, hook=hook),
+        )
+        learner = own._replace(critics=critics, critic_optimisers=optimisers, scales=learner.scales)
+        return Learned(learner, upper, kept, log | value_log)
+
+    @compiled(static="hook")
+    def _policy_steps(
+        self, learner: Learner, upper: Any, samples: Samples, trust: Array | None, key: PRNGKeyArray, hook: Hook
+    ) -> tuple[Learner, Any, Any, dict[str, Array]]:
+        draws, before = self.draw(key, len(samples.log_prob), hook), upper.weights
+
+        def fresh(policy: Theta, index: Int[Array, " batch"]) -> Samples:
+            """A minibatch, with its gradients where both levels learn from it."""
+            minibatch = samples._replace(advantage_jacobian=None).at(index)
+            known = log_ratios(policy, minibatch)[1] if hook.shares_draws else None
+            return minibatch._replace(log_prob_gradients=known)
+
+        def one_step(carry: Any, index: tuple[Array, ...]) -> tuple[Any, Any]:
+            learner, upper, known = carry
+            minibatch = samples.at(index[0])._replace(log_prob_gradients=known)
+            if hook.follows:
+                minibatch = follow(minibatch, before, upper.weights)
+            learner, step, log = self.step(learner, upper.weights, minibatch, trust)  # lines 7-8
+            kept = None
+            if hook.needs_after:
+                others = fresh(learner.policy, index[1])
+                known, after = others.log_prob_gradients, self.after(learner.policy, others)
+                upper, kept = hook.after_step(upper, step._replace(places=index[0]), after)  # lines 9-14, 18-22
+            return (learner, upper, known), (kept, log)
+
+        start = (learner, upper, fresh(learner.policy, draws[0][0]).log_prob_gradients)
+        (learner, upper, _), (kept, log) = jax.lax.scan(one_step, start, draws)
+        some = samples.obs[:: -(-len(samples.obs) // ENTROPY_SAMPLES)]
+        log = jax.tree.map(jnp.mean, log) | self.hyper(learner.policy, upper.weights).spread(some)
+        return learner, upper, kept, log
+
+    def draw(self, key: PRNGKeyArray, total: int, hook: Hook) -> tuple[Int[Array, "step batch"], ...]:
+        """Of `total` samples, minibatches for theta and, after each of its steps, for phi.
+
+        phi's is another one, else a sample would meet itself in both factors of v^T d theta'/d phi.
+        """
+        steps, batch = self.config.gradient_steps, self.config.batch_size
+        if hook.shares_draws:
+            chain = jax.random.randint(key, (steps + 1, batch), 0, total)
+            return chain[:-1], chain[1:]
+        pairs = jax.random.randint(key, (steps, 2, batch), 0, total)
+        return pairs[:, 0], pairs[:, 1]
+
+    def step(
+        self, learner: Learner, weights: WeightFunction, samples: Samples, trust: Float[Array, ""] | None
+    ) -> tuple[Learner, LowerStep, dict[str, Array]]:
+        """theta -> theta' on the modified reward, as far as the terms are trusted. Also the step as phi sees it."""
+
+        if trust is None and samples.log_prob_gradients is None:
+            uphill = gradient = self.modified_gradient(learner.policy, weights, samples)
+            log_ratio = self.hyper(learner.policy, weights).log_prob(samples.obs, samples.action) - samples.log_prob
+        else:
+            log_ratio, known = log_ratios(learner.policy, samples)
+            samples = samples._replace(log_prob_gradients=known)
+            climbed = samples.modified_advantage
+            if trust is not None:
+                assert samples.true_advantage is not None
+                climbed = trust * climbed + (1 - trust) * samples.true_advantage
+            advantages = climbed, samples.modified_advantage
+            full = True if trust is None else trust == 1.0
+            uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, self.objective, equal=full)
+        policy, optimiser = ascend(learner.policy, learner.policy_optimiser, self.policy_adam, uphill)
+        step = LowerStep(learner.policy, samples, gradient, optimiser)
+        log = {
+            "policy_gradient_norm": optax.tree.norm(uphill),
+            "approx_kl": jnp.mean(jnp.expm1(log_ratio) - log_ratio),
+            "clip_fraction": jnp.mean(slopes(self.objective, log_ratio, samples.modified_advantage) == 0),
+        }
+        return learner._replace(policy=policy, policy_optimiser=optimiser), step, log
+
+    def modified_gradient(self, policy: Theta, weights: WeightFunction, samples: Samples) -> Theta:
+        """g~: of the modified return."""
+
+        def modified_return(policy: Theta) -> Float[Array, ""]:
+            return surrogate(self.hyper(policy, weights), samples, samples.modified_advantage, self.objective)
+
+        return jax.grad(modified_return)(policy)
+
+    def after(self, policy: Theta, samples: Samples) -> After:
+        """theta', with v by the policy gradient theorem."""
+        if self.shows_weights:
+            return After(policy, samples, None)
+        assert samples.true_advantage is not None
+        v = surrogate_gradients(policy, samples, [samples.true_advantage], self.objective)[0]
+        return After(policy, samples, v)
+
+    @compiled(static="hook")
+    def _value_steps(
+        self, start: Any, obs: Float[Array, "sample obs"], targets: tuple[Array, ...], key: PRNGKeyArray, hook: Hook
+    ) -> tuple[tuple[MLP, ...], tuple[optax.OptState, ...], dict[str, Array]]:
+        """The critics' steps, on the minibatches of theta's."""
+        relative = (self.config.relative_value_loss, self.relative_true_loss)
+
+        def one_step(carry: Any, index: Int[Array, " batch"]) -> tuple[Any, dict[str, Array]]:
+            critics, optimisers, log = [], [], {}
+            seen = obs[index]
+            for i, (critic, optimiser) in enumerate(zip(*carry, strict=True)):
+                loss, slope = jax.value_and_grad(critic_loss)(critic, seen, targets[i][index], relative[i])
+                move, optimiser = self.value_adam.update(slope, optimiser, critic)
+                critics.append(optax.apply_updates(critic, move))
+                optimisers.append(optimiser)
+                log[f"{('modified', 'true')[i]}_critic_loss"] = loss
+            return (tuple(critics), tuple(optimisers)), log
+
+        (critics, optimisers), log = jax.lax.scan(one_step, start, self.draw(key, len(obs), hook)[0])
+        return critics, optimisers, jax.tree.map(jnp.mean, log)
 
 
-def adam(
-    learning_rate: optax.ScalarOrSchedule, max_grad_norm: float | None, eps: float = ADAM["eps"]
-) -> optax.GradientTransformation:
-    optimiser = optax.adam(learning_rate, **ADAM | {"eps": eps})
-    return optimiser if max_grad_norm is None else optax.chain(optax.clip_by_global_norm(max_grad_norm), optimiser)
+def follow(samples: Samples, before: WeightFunction, now: WeightFunction) -> Samples:
+    """Modified advantages under the weights as they are now, to first order: phi moves after every step of theta.
 
-
-def init_learner(
-    key: PRNGKeyArray,
-    config: PPOConfig,
-    observation_size: int,
-    policy: Theta,
-    num_critics: int,
-) -> Learner:
-    sizes = (observation_size, *config.value_hidden, 1)
-    critics = tuple(make_mlp(k, sizes, config.activation) for k in jax.random.split(key, num_critics))
-    policy_adam = adam(config.policy_learning_rate, config.max_grad_norm)
-    value_adam = adam(config.value_learning_rate, config.max_grad_norm)
-    return Learner(policy, policy_adam.init(policy), critics, tuple(value_adam.init(critic) for critic in critics))
-
-
-def probability_ratio(policy: Policy, samples: Samples) -> Float[Array, " sample"]:
-    return jnp.exp(policy.log_prob(samples.obs, samples.action) - samples.log_prob)
-
-
-def scored(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"], PerSampleGradients]:
-    """The probability ratio of every sample, and its score."""
-    known = scores(policy, samples.obs, samples.action) if samples.scores is None else samples.scores
-    return jnp.exp(known.value - samples.log_prob), known
-
-
-def surrogate(policy: Policy, samples: Samples, advantage: Float[Array, " sample"], clip: float) -> Float[Array, ""]:
-    """PPO's clipped objective; a sample beyond the clip contributes no gradient."""
-    ratio = probability_ratio(policy, samples)
-    return jnp.mean(jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage))
-
-
-def surrogate_gradients(
-    policy: Theta,
-    samples: Samples,
-    advantages: tuple[Float[Array, " sample"], ...],
-    clip: float,
-    equal: Bool[Array, ""] | bool = False,
-) -> list[Theta]:
-    """Of `surrogate`, for several advantages of the same samples, for little more than the price of one.
-
-    Where they are `equal`, for the price of one.
+    Left as they were when the round began, they would hide from phi what it did, and it would overshoot.
     """
-    ratio, slopes = scored(policy, samples)
-    pulls = jnp.stack([ratio * unclipped(ratio, advantage, clip) * advantage / ratio.size for advantage in advantages])
-    gradients = jax.lax.cond(
-        equal,
-        lambda: jax.tree.map(lambda x: jnp.broadcast_to(x, (len(pulls), *x.shape[1:])), slopes.sums(pulls[:1])),
-        lambda: slopes.sums(pulls),
-    )
-    return [jax.tree.map(lambda x, i=i: x[i], gradients) for i in range(len(pulls))]
-
-
-def unclipped(
-    ratio: Float[Array, " sample"], advantage: Float[Array, " sample"], clip: float
-) -> Float[Array, " sample"]:
-    """1 where `surrogate` has a gradient, 0 where the clip has cut it off."""
-    beyond = ((advantage > 0) & (ratio > 1 + clip)) | ((advantage < 0) & (ratio < 1 - clip))
-    return jnp.where(beyond, 0.0, 1.0).astype(ratio.dtype)
-
-
-def values(
-    critic: MLP,
-    obs: Float[Array, "time env obs"],
-    next_obs: Float[Array, "time env obs"],
-    done: Bool[Array, "time env"],
-) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
-    """V of the states left and of the states reached. Most states reached are the next ones to be left."""
-    value = critic(obs)[..., 0]
-    ended = done.at[-1].set(True).reshape(-1)
-    some = max(ended.size // 8, 1)
-
-    def of_ended() -> Float[Array, " sample"]:
-        (index,) = jnp.nonzero(ended, size=some, fill_value=0)
-        return jnp.roll(value, -1, axis=0).reshape(-1).at[index].set(critic(flat[index])[..., 0])
-
-    flat = next_obs.reshape(-1, next_obs.shape[-1])
-    reached = jax.lax.cond(ended.sum() <= some, of_ended, lambda: critic(flat)[..., 0])
-    return value, reached.reshape(done.shape)
+    assert samples.advantage_jacobian is not None
+    moved = samples.advantage_jacobian @ (ravel(now) - ravel(before))
+    return samples._replace(modified_advantage=samples.modified_advantage + moved)
 
 
 def critic_loss(

@@ -61,5 +61,36 @@ class Replay(NamedTuple):
         return jax.tree.map(lambda rows: rows[place], self.rows)
 
 
+class Units(NamedTuple):
+    """The sizes (root mean squares) of what was experienced at random, in which critics learn.
+
+    A term a hundred times as large as the reward would else be all that a network of both has eyes for.
+    """
+
+    reward: Float[Array, ""]
+    weights: Float[Array, " term"]
+    """The weight at which each term is as large as the reward, 1 at most."""
+
+    @staticmethod
+    def plain(num_terms: int) -> "Units":
+        return Units(jnp.ones(()), jnp.ones(num_terms))
+
+    @staticmethod
+    def measured(replay: Replay) -> "Units":
+        def size(x: Array) -> Array:
+            largest = jnp.max(jnp.abs(x), axis=0)
+            of_one = x / jnp.where(largest > 0, largest, 1.0)  # whose squares no number is too large for
+            # Rows that nothing was written to yet are zeros.
+            return largest * jnp.sqrt(jnp.sum(of_one**2, axis=0) / jnp.minimum(replay.added, replay.capacity))
+
+        reward, terms = size(replay.rows.reward), size(replay.rows.terms)
+        reward = jnp.where(reward > 0, reward, 1.0)
+        return Units(reward, jnp.where(terms > reward, reward / terms, 1.0))
+
+    def of(self, rows: Transitions) -> Transitions:
+        """With rewards and terms in their units; `weights in their units . terms` is in units of the reward."""
+        return rows._replace(reward=rows.reward / self.reward, terms=rows.terms * self.weights / self.reward)
+
+
 def bytes_per_transition(observation_size: int, action_size: int, num_terms: int) -> int:
     return 4 * (2 * observation_size + action_size + 1 + num_terms) + 1

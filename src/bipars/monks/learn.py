@@ -17,12 +17,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.compiling import compiled
 from bipars.errors import UsageError
-from bipars.lower.ppo import Samples, adam, surrogate
 from bipars.monks.config import MonksConfig
 from bipars.monks.rules import MONKS, Game
 from bipars.nets.mlp import glorot, make_mlp, uniform
+from bipars.nets.optimiser import adam, ascend
 from bipars.nets.policies import CategoricalPolicy
-from bipars.train import ascend
+from bipars.objective import ClippedObjective, Samples, surrogate
 
 LARGEST_MEMORY = 4 * 2**30
 """Bytes that learning may take."""
@@ -125,7 +125,7 @@ class Monastery:
             log_probs = jax.nn.log_softmax(policy.net(samples.obs))
             entropy = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
             bonus = self.config.entropy * jnp.mean(entropy * acted)
-            return surrogate(policy, samples, advantage, self.config.clip) + bonus
+            return surrogate(policy, samples, advantage, ClippedObjective(self.config.clip)) + bonus
 
         def step(state: Any, _: None) -> tuple[Any, None]:
             policy, optimiser = state

@@ -24,6 +24,9 @@ class Policy(Protocol):
     def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array: ...
     def mode(self, obs: Float[Array, "... obs"]) -> Array: ...
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]: ...
+    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        """How much it still explores: its mean entropy and, where actions have a size, their deviation."""
+        ...
 
 
 @module
@@ -43,6 +46,10 @@ class CategoricalPolicy:
         log_probs = jax.nn.log_softmax(self.net(obs))
         # A sum over one-hot rows: on CPU a gather costs more, and its transpose (a scatter) much more.
         return jnp.sum(log_probs * one_hot(action, log_probs.shape[-1], log_probs.dtype), axis=-1)
+
+    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        log_probs = jax.nn.log_softmax(self.net(obs))
+        return {"entropy": -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1).mean()}
 
 
 @module
@@ -68,6 +75,10 @@ class GaussianPolicy:
         """Of the action that `sample` makes of it."""
         return jnp.sum(-0.5 * noise**2 - self.log_std - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
 
+    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        entropy = jnp.sum(self.log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e))
+        return {"entropy": entropy, "policy_std": jnp.exp(self.log_std).mean()}
+
 
 Theta = CategoricalPolicy | GaussianPolicy
 """What the lower level learns."""
@@ -81,7 +92,7 @@ class HyperPolicy:
     weights: WeightFunction
 
     def _extend(self, obs: Float[Array, "... obs"]) -> Float[Array, "... obs_and_weights"]:
-        return namespace(obs).concatenate([obs, self.weights.hint(obs)], axis=-1)  # type: ignore[attr-defined]
+        return namespace(obs).concatenate([obs, self.weights.at_state(obs)], axis=-1)
 
     def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
         return self.policy.draw_noise(key, shape)
@@ -94,6 +105,9 @@ class HyperPolicy:
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
         return self.policy.log_prob(self._extend(obs), action)
+
+    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        return self.policy.spread(self._extend(obs))
 
 
 @module
@@ -114,6 +128,9 @@ class NormalisedPolicy:
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
         return self.policy.log_prob(self.scale(obs), action)
+
+    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        return self.policy.spread(self.scale(obs))
 
 
 class Network(NamedTuple):
@@ -177,7 +194,7 @@ def log_prob_of_sample(
     return inner.log_prob_of_noise(noise) if isinstance(inner, GaussianPolicy) else policy.log_prob(obs, action)
 
 
-def scores(policy: Theta, obs: Float[Array, "sample obs"], action: Array) -> PerSampleGradients:
+def log_prob_gradients(policy: Theta, obs: Float[Array, "sample obs"], action: Array) -> PerSampleGradients:
     """log pi(a_i | s_i) of every sample i, and its gradient."""
     return PerSampleGradients.of(policy, lambda policy: policy.log_prob(obs, action), obs)
 

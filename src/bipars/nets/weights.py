@@ -1,7 +1,6 @@
 """Weight functions z_phi: how much each reward term counts, and where.
 
-All return one weight per term on the last axis. `hint(obs)` is what explicit mapping shows the policy: z at a state,
-before an action is chosen.
+All return one weight per term on the last axis.
 """
 
 import math
@@ -26,6 +25,10 @@ class WeightFunction(Protocol):
 
     def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... inputs"]:
         """What its network is given, where it has one."""
+        ...
+
+    def at_state(self, obs: Float[Array, "... obs"]) -> Float[Array, "... output"]:
+        """z before an action is chosen: what explicit mapping shows the policy."""
         ...
 
 
@@ -102,9 +105,9 @@ class ScalarWeights(OfStates):
     range: Range | Simplex
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
-        return self.hint(obs)
+        return self.at_state(obs)
 
-    def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
+    def at_state(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
         return namespace(obs).broadcast_to(self.range(self.value), (*obs.shape[:-1], self.value.shape[-1]))
 
 
@@ -116,9 +119,9 @@ class StateWeights(OfStates):
     range: Range | Simplex
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
-        return self.hint(obs)
+        return self.at_state(obs)
 
-    def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
+    def at_state(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
         return self.range(self.net(obs))
 
 
@@ -132,6 +135,9 @@ class StateActionWeights:
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
         return self.range(self.net(self.inputs(obs, action)))
+
+    def at_state(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
+        raise NotImplementedError("z(s, a) is not known before an action is chosen; `methods.resolve` refuses it")
 
     def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... obs_and_action"]:
         xp = namespace(obs)
@@ -148,11 +154,11 @@ class PerActionWeights(OfStates):
     num_actions: int = static()
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
-        every = self.hint(obs).reshape(*obs.shape[:-1], self.num_actions, -1)
+        every = self.at_state(obs).reshape(*obs.shape[:-1], self.num_actions, -1)
         chosen = one_hot(action, self.num_actions, obs.dtype)
         return namespace(obs).einsum("...a,...ak->...k", chosen, every)
 
-    def hint(self, obs: Float[Array, "... obs"]) -> Float[Array, "... action_term"]:
+    def at_state(self, obs: Float[Array, "... obs"]) -> Float[Array, "... action_term"]:
         return self.range(self.net(obs))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from bipars.report.content import content
 from bipars.report.figures import write_figures
 from bipars.report.page import render_page
-from bipars.report.panels import Collection
+from bipars.results.panels import Collection
 from bipars.runs.files import write_atomically
 
 

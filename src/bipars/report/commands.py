@@ -30,8 +30,8 @@ class Report:
     def run(self) -> int:
         from bipars.report.build import write_report
         from bipars.report.compare import make_comparisons
-        from bipars.report.panels import collect
         from bipars.report.text import verdict_text
+        from bipars.results.panels import collect
         from bipars.suite.commands import count_workers
 
         workers = count_workers(self.workers)

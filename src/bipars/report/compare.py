@@ -7,8 +7,7 @@ from pathlib import Path
 
 from bipars.methods import METHODS, find_method
 from bipars.program import complete
-from bipars.progress import standing_bar
-from bipars.report.panels import (
+from bipars.results.panels import (
     COMPARISON,
     CRITIC_LOSS,
     Cell,
@@ -22,6 +21,7 @@ from bipars.report.panels import (
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.settings.config import Config
 from bipars.suite.local import run_locally
+from bipars.suite.progress import standing_bar
 from bipars.suite.work import PlannedRun, check_cores
 
 ROLES: tuple[Role, ...] = ("naive", "plain")

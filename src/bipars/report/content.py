@@ -8,10 +8,10 @@ import numpy as np
 from bipars.envs import find_compiled
 from bipars.nets.running import EPSILON, LIMIT
 from bipars.report.inside import look_inside
-from bipars.report.panels import Cell, Collection, Panel
-from bipars.report.summary import short_name
-from bipars.report.verdict import verdicts
-from bipars.statistics import interquartile_mean, interval
+from bipars.results.panels import Cell, Collection, Panel
+from bipars.results.statistics import interquartile_mean, interval
+from bipars.results.summary import short_name
+from bipars.results.verdict import verdicts
 
 POINTS = 240
 """At most so many points per curve; the eye sees no more."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bipars.envs import find_compiled
-from bipars.report.summary import short_name
+from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -12,9 +12,9 @@ import numpy as np
 from bipars.report.content import GRADIENTS, MEASURES
 from bipars.report.curves import COLOURS, STYLES
 from bipars.report.heatmap import HeatMap, heat_map
-from bipars.report.panels import Collection, Panel
-from bipars.report.tables import csv_text
-from bipars.report.verdict import verdicts
+from bipars.results.formats import csv_text
+from bipars.results.panels import Collection, Panel
+from bipars.results.verdict import verdicts
 from bipars.runs.files import write_atomically
 from bipars.runs.snapshots import load_snapshots
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bipars.errors import CheckpointError
 from bipars.report.dimensions import input_names
-from bipars.report.panels import Cell, Panel, Record
+from bipars.results.panels import Cell, Panel, Record
 from bipars.runs.snapshots import Snapshot, load_snapshots
 
 ROWS = 512

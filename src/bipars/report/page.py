@@ -7,12 +7,12 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from bipars.report.panels import Collection, Panel
 from bipars.report.paper import paper_beside
 from bipars.report.record import record
-from bipars.report.summary import short_name
 from bipars.report.text import compare_command, no_verdict, standing, what_is_missing
-from bipars.report.verdict import (
+from bipars.results.panels import Collection, Panel
+from bipars.results.summary import short_name
+from bipars.results.verdict import (
     FEWEST_SEEDS,
     IGNORED_BELOW,
     IGNORED_SHARE,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import BiparsError
-from bipars.report.panels import Cell, Collection, Record
+from bipars.results.panels import Cell, Collection, Record
 
 PER_RUN = {"seed", "weights_from"}
 

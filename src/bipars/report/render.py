@@ -13,14 +13,14 @@ import gymnasium
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from bipars.agent import BiPaRS
 from bipars.envs import ALIASES, find_compiled
 from bipars.envs.cartpole import ANGLE_LIMIT, POSITION_LIMIT
 from bipars.errors import UsageError
 from bipars.report.curves import COLOURS
-from bipars.report.summary import short_name
 from bipars.report.text import printable
+from bipars.results.summary import short_name
 from bipars.runs.files import write_atomically
+from bipars.trained import TrainedAgent
 
 SIZE = 480
 """Height of the picture and width of its left half; sides are multiples of 16, which video wants."""
@@ -30,7 +30,7 @@ LONGEST = 10_000
 
 
 @dataclass(frozen=True)
-class ShapingContext:
+class Step:
     """One step of the episode."""
 
     picture: Image.Image
@@ -49,7 +49,7 @@ def render(run: Path, out: Path | None, seed: int, frames: int) -> Path:
     check_kind(path)
     if not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")  # before MuJoCo is imported
-    return render_episode(BiPaRS.load(run), path, seed, frames)
+    return render_episode(TrainedAgent.load(run), path, seed, frames)
 
 
 def check_kind(path: Path) -> None:
@@ -59,7 +59,7 @@ def check_kind(path: Path) -> None:
         find_ffmpeg()
 
 
-def render_episode(agent: BiPaRS, path: Path, seed: int = 0, frames: int = 300) -> Path:
+def render_episode(agent: TrainedAgent, path: Path, seed: int = 0, frames: int = 300) -> Path:
     """Acts greedily in one episode and draws it. For agents with terms of your own, call this from Python."""
     check_kind(path)
     env = make_drawn(agent.config.env, agent.config.env_options)
@@ -100,7 +100,7 @@ def make_drawn(name: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def play(agent: BiPaRS, env: gymnasium.Env[Any, Any], seed: int) -> Iterator[ShapingContext]:
+def play(agent: TrainedAgent, env: gymnasium.Env[Any, Any], seed: int) -> Iterator[Step]:
     """A greedy episode, step by step."""
     shaped = agent.shaped_env(env)
     poles = find_compiled(agent.config.env) is not None
@@ -110,7 +110,7 @@ def play(agent: BiPaRS, env: gymnasium.Env[Any, Any], seed: int) -> Iterator[Sha
         action, _ = agent.predict(obs, deterministic=True)
         obs, _, terminated, truncated, info = shaped.step(action)
         values = np.array([[info[f"term/{t.name}"], info[f"weight/{t.name}"]] for t in agent.terms]).reshape(-1, 2)
-        yield ShapingContext(picture, float(info["true_reward"]), values[:, 0], values[:, 1])
+        yield Step(picture, float(info["true_reward"]), values[:, 0], values[:, 1])
         if terminated or truncated:
             return
 
@@ -144,7 +144,7 @@ def draw_cartpole(state: np.ndarray) -> Image.Image:
     return image.resize((SIZE, SIZE), Image.Resampling.LANCZOS)
 
 
-def compose(moments: list[ShapingContext], names: list[str], title: str, every: int) -> Iterator[Image.Image]:
+def compose(moments: list[Step], names: list[str], title: str, every: int) -> Iterator[Image.Image]:
     """Every so many moments as one picture of both halves, the last among them."""
     products = np.array([m.terms * m.weights for m in moments]).reshape(len(moments), len(names))
     rewards = np.array([m.reward for m in moments])

@@ -2,14 +2,16 @@
 
 import shlex
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bipars.report.panels import Cell, Collection, Panel, relative
-from bipars.report.paper import not_begun
-from bipars.report.summary import short_name
-from bipars.report.tables import text_table
-from bipars.report.verdict import Verdict, estimate, verdicts
+from bipars.errors import BiparsError
+from bipars.results.formats import text_table
+from bipars.results.panels import Cell, Collection, Panel, collect, relative
+from bipars.results.summary import short_name
+from bipars.results.verdict import Verdict, estimate, verdicts
+from bipars.suite.manifest import is_suite, read_manifest
+from bipars.suite.work import PlannedRun
 
 WIDTH = 100
 
@@ -19,6 +21,15 @@ CAPTION = (
     "95 % bootstrap interval. Weights: means."
 )
 """What the figures of every table and sentence are."""
+
+
+def show_results(runs: Sequence[PlannedRun], root: Path) -> None:
+    """Prints what the runs reached and the verdict, if any of them is finished."""
+    if any(run.finished for run in runs):
+        collection = collect(root)
+        print(results_text(collection))
+        print()
+        print(verdict_text(collection, failures=False))  # `finish` has named them
 
 
 def results_text(collection: Collection) -> str:
@@ -126,7 +137,18 @@ def standing(collection: Collection) -> Iterable[str]:
         yield f"{len(running)} of {len(records)} runs still running, the last at {min(running):.0%}"
     if stopped:
         yield f"{len(stopped)} of {len(records)} runs stopped before the end, the last at {min(stopped):.0%}{resume}"
-    waiting = sum(record.status == "waiting" for record in records) + not_begun(collection)
+    waiting = sum(record.status == "waiting" for record in records) + _not_begun(collection)
     if waiting:
         yield f"{waiting} run{'s have' if waiting > 1 else ' has'} not begun{resume}"
     yield from collection.unreadable
+
+
+def _not_begun(collection: Collection) -> int:
+    """Runs that a suite plans and nobody has started yet."""
+    if not is_suite(collection.root):
+        return 0
+    try:
+        planned = read_manifest(collection.root).runs(collection.root)
+    except BiparsError:
+        return 0
+    return sum(not run.directory.config_file.exists() for run in planned)

@@ -15,7 +15,7 @@ from typing import Any
 from bipars.errors import BiparsError, UsageError
 from bipars.report.content import content
 from bipars.report.page import page_policy, render_content, render_page
-from bipars.report.panels import collect
+from bipars.results.panels import collect
 from bipars.runs.lock import held
 
 ADDRESS = "127.0.0.1"

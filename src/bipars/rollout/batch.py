@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple, Protocol
 
+import jax.numpy as jnp
 from gymnasium import Space
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
@@ -9,10 +10,10 @@ from bipars.nets.policies import Policy
 from bipars.nets.spaces import ActionSpace
 
 
-class Advice(NamedTuple):
+class PotentialReward(NamedTuple):
     """What potential-based shaping adds to a batch."""
 
-    shaping: Float[Array, "time env"]
+    reward: Float[Array, "time env"]
     """F of every transition."""
     correction: Float[Array, "time env"] | None
     """Phi(s, a), where it is to be added to the advantage again: the policy is then the one of the true reward."""
@@ -35,7 +36,13 @@ class Batch(NamedTuple):
     """f of every transition."""
     restarted: Bool[Array, ""]
     """All episodes began with this batch; what they were before it was given up."""
-    advice: Advice | None = None
+    potential: PotentialReward | None = None
+
+
+def modified_reward(batch: Batch, weights: Float[Array, "time env term"]) -> Float[Array, "time env"]:
+    """r~ (equation 1): the true reward, plus every term times its weight, plus the shaping of a potential."""
+    reward = batch.reward + jnp.sum(weights * batch.terms, axis=-1)
+    return reward if batch.potential is None else reward + batch.potential.reward
 
 
 class Evaluation(NamedTuple):
@@ -45,6 +52,13 @@ class Evaluation(NamedTuple):
     length: Int[Array, " episode"]
     action_size: Float[Array, ""]
     """Mean absolute action over all steps and dimensions, as the environment takes it (0 for discrete actions)."""
+
+    @staticmethod
+    def none(episodes: int) -> "Evaluation":
+        """Before the first one."""
+        # With their types given: weak ones would become strong, and what takes them be compiled anew.
+        nothing = jnp.full(episodes, jnp.nan, jnp.float32)
+        return Evaluation(nothing, jnp.zeros(episodes, jnp.int32), jnp.full((), jnp.nan, jnp.float32))
 
 
 class Sampler(Protocol):
@@ -62,6 +76,13 @@ class Sampler(Protocol):
     @property
     def action_space(self) -> Space[Any]: ...
     @property
+    def num_envs(self) -> int: ...
+    @property
+    def episodes(self) -> int:
+        """Of an evaluation."""
+        ...
+
+    @property
     def compiled(self) -> bool:
         """Whether `reset`, `run` and `evaluate` can be traced by JAX."""
         ...
@@ -75,3 +96,6 @@ class Sampler(Protocol):
         ...
 
     def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation: ...
+    def evaluate_if(self, due: Bool[Array, ""], policy: Policy, key: PRNGKeyArray, newest: Evaluation) -> Evaluation:
+        """An evaluation of the policy where it is due, else the newest one."""
+        ...

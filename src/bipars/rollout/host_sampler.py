@@ -20,7 +20,7 @@ from bipars.nets.mlp import to_numpy
 from bipars.nets.policies import Network, Policy, as_network, log_prob_of_sample
 from bipars.nets.spaces import ActionSpace, BoxActions
 from bipars.rollout.batch import Batch, Evaluation
-from bipars.signals import check_rewards
+from bipars.rollout.finite import check_rewards
 from bipars.terms.term import RewardTerm, evaluate_terms
 from bipars.terms.true_reward import TrueReward
 
@@ -59,12 +59,10 @@ class HostSampler:
         steps: int,
         episodes: int,
         restart_every: int,
-        batches_ahead: int = 0,
     ) -> None:
-        """`batches_ahead`: batches that are run before the first update."""
         self.terms, self.true_reward = terms, true_reward
         self.num_envs, self.steps, self.episodes = num_envs, steps, episodes
-        self.restart_every, self.batches_ahead = restart_every, batches_ahead
+        self.restart_every = restart_every
         self._make = make
         self._env = make(num_envs)
         self._evaluation_env: HostEnvironment | None = None
@@ -153,6 +151,9 @@ class HostSampler:
             jnp.asarray(true_return, jnp.float32), jnp.asarray(length), jnp.asarray(effort / length.sum(), jnp.float32)
         )
 
+    def evaluate_if(self, due: Any, policy: Policy, key: PRNGKeyArray, newest: Evaluation) -> Evaluation:
+        return self.evaluate(policy, key) if due else newest
+
     def record(self, policy: Policy, params: tuple[Any, ...], key: PRNGKeyArray, longest: int) -> tuple[Any, ...]:
         """(time, ...): observations, actions, true rewards, terms and effort of one greedy episode by itself."""
         reset_key, term_key = jax.random.split(key)
@@ -181,8 +182,8 @@ class HostSampler:
         """Makes the environments stand where `state` says; true where they had to start new episodes instead."""
         if state.snapshot:
             return state.obs if state.obs is self._here else self._env.restore(state.snapshot), False
-        updates = int(state.updates) - self.batches_ahead
-        if state.obs is self._here and (updates <= 0 or updates % self.restart_every):
+        updates = int(state.updates)
+        if state.obs is self._here and (updates == 0 or updates % self.restart_every):
             return state.obs, False
         return self._env.reset(seed_from(key)), True
 

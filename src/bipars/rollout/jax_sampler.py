@@ -124,6 +124,9 @@ class JaxSampler:
         end = jax.lax.while_loop(lambda now: now.alive.any() & (now.time < env.max_steps), step, start)
         return Evaluation(end.true_return, end.length, end.effort.sum() / end.length.sum())
 
+    def evaluate_if(self, due: Bool[Array, ""], policy: Policy, key: PRNGKeyArray, newest: Evaluation) -> Evaluation:
+        return jax.lax.cond(due, lambda: self.evaluate(policy, key), lambda: newest)
+
 
 def effort(actions: ActionSpace, action: Array) -> Float[Array, "..."]:
     """Mean absolute action over its dimensions; 0 where actions have no size."""

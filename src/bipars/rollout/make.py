@@ -38,7 +38,6 @@ def make_sampler(
     terms: tuple[RewardTerm, ...],
     true_reward: TrueReward,
     env: Env | None = None,
-    batches_ahead: int = 0,
 ) -> Sampler:
     """The sampler of a configuration. `env` is the environment itself where its name is not enough to make it."""
     lower = config.lower
@@ -55,7 +54,6 @@ def make_sampler(
         steps,
         config.evaluation_episodes,
         config.checkpoint_every,
-        batches_ahead,
     )
 
 

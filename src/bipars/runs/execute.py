@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from bipars.callbacks import ScalarWriter
 from bipars.errors import BiparsError, CheckpointError, NonFiniteError, RunDirectoryError, no_space
+from bipars.metrics import summarise
 from bipars.program import NO_OBJECTS, LearnedWeights, Objects, Program, build
+from bipars.rollout.finite import check_finite
 from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
 from bipars.runs.directory import RunDirectory, saved_agent_message
 from bipars.runs.files import sha256, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
 from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
 from bipars.runs.stopping import Stop
-from bipars.signals import check_finite, summarise
+from bipars.tensorboard import ScalarWriter
 from bipars.train import TrainState
 
 LAST_EVALUATIONS = 5
@@ -65,17 +66,17 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
         with open(run.timings_file, "a", buffering=1) as timings:  # by lines
             for round in range(start, program.rounds):
                 began = time.perf_counter()
-                state, signals = program.iterate(state, config.seed)
-                check_finite(signals, program.term_names, round * period)
+                state, stats = program.iterate(state, config.seed)
+                check_finite(stats, program.term_names, round * period)
                 row = {"round": round + 1, "step": program.steps_after(round + 1)}
-                figures = row | summarise(signals, program.term_names)
+                figures = row | summarise(stats, program.term_names)
                 writer.append(figures)
                 if scalars is not None:
                     scalars.write(figures)
                 seconds = time.perf_counter() - began
                 timings.write(json.dumps(row | {"seconds": seconds, "steps_per_second": period / seconds}) + "\n")
                 if round + 1 in snapshots:
-                    save_snapshot(run, round + 1, take_snapshot(program, state, signals.visited, config.seed))
+                    save_snapshot(run, round + 1, take_snapshot(program, state, stats.visited, config.seed))
                 stopping = stop()
                 if stopping or (round + 1) % config.checkpoint_every == 0 or round + 1 == program.rounds:
                     save_checkpoint(run.checkpoints, round + 1, state, writer.mark())
@@ -133,7 +134,7 @@ def load_weights(path: str | os.PathLike[str]) -> LearnedWeights:
     if not run.finished:
         raise RunDirectoryError(f"{path} is not finished, so its weights are not final. Resume it first")
     state = load_state(path)[1]
-    return LearnedWeights(state.weights, state.scales.observations)
+    return LearnedWeights(state.weights, state.observations)
 
 
 def make_result(run: RunDirectory, program: Program, state: TrainState) -> dict[str, Any]:

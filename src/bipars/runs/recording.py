@@ -64,7 +64,7 @@ def record_episode(algorithm: BiLevel, state: TrainState, key: PRNGKeyArray) -> 
 
 def weigh(state: TrainState, obs: Any, action: Any) -> np.ndarray:
     """z of transitions as the environment's own observations show them."""
-    moments = to_numpy(state.scales.observations)
+    moments = to_numpy(state.observations)
     seen = np.asarray(obs) if moments is None else moments.normalise(np.asarray(obs))  # type: ignore[arg-type]
     return np.asarray(to_numpy(state.weights)(seen, np.asarray(action)))  # type: ignore[arg-type]
 

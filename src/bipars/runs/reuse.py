@@ -46,5 +46,5 @@ def check_reuse(config: Config, learned: Config, source: str) -> None:
             f"{source} learned its weights with ppo.normalise_observations {learned.ppo.normalise_observations}; "
             "this run must have the same"
         )
-    if find_method(learned.method).estimator is None:
+    if not find_method(learned.method).learns_weights:
         raise UsageError(f"{source} used method '{learned.method}', which learns no weights")

@@ -17,11 +17,11 @@ from bipars.errors import CheckpointError
 from bipars.nets.running import RunningMoments
 from bipars.nets.weights import WeightFunction
 from bipars.program import Program
+from bipars.rollout.stats import Visited
 from bipars.runs.checkpoint import encode_tree
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically
 from bipars.runs.recording import Episode, record_episode, weigh
-from bipars.signals import Visited
 from bipars.train import TrainState
 
 COUNT = 10
@@ -91,7 +91,7 @@ def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: i
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(np.uint32(seed)), 2**31 + 1), state.round)
     return Content(
         state.weights,
-        state.scales.observations,
+        state.observations,
         visited,
         weigh(state, visited.obs, visited.action),
         record_episode(program.algorithm, state, key),

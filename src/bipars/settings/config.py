@@ -130,8 +130,6 @@ class UpperConfig(Settings):
     """Discount of later terms in the derivative of the modified advantage."""
     baseline: bool = False
     """Spare phi what the state alone tells of the terms to come: it favours no action, and is noise."""
-    through_normaliser: bool = False
-    """Differentiate the mean and deviation by which modified advantages are normalised, too."""
     follow_weights: bool | None = None
     """Within a round, move the modified advantages along with phi; none: unless its weights are bounded."""
     noise_penalty: float = 0.0

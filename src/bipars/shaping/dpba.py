@@ -5,7 +5,7 @@ gamma Phi(s', a') - Phi(s, a) is f in the mean.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,14 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.compiling import compiled
-from bipars.lower.ppo import adam
 from bipars.nets.mlp import make_mlp
+from bipars.nets.optimiser import adam
 from bipars.nets.policies import Policy
 from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import BoxActions, HasSpaces
 from bipars.nets.weights import PerActionWeights, Range, StateActionWeights, WeightFunction
 from bipars.objective import gae
-from bipars.rollout.batch import Advice, Batch, Sampler
+from bipars.rollout.batch import Batch, PotentialReward, Sampler
 from bipars.settings.config import DPBAConfig, PPOConfig
 from bipars.shaping.potential_based import ShapingContext, next_actions, potential_difference
 
@@ -33,6 +33,7 @@ class PotentialState(NamedTuple):
 
 @dataclass(frozen=True)
 class LearnedPotential:
+    shapes: ClassVar[bool] = True
     config: DPBAConfig
     ppo: PPOConfig
 
@@ -46,13 +47,13 @@ class LearnedPotential:
 
     def shape(
         self, state: PotentialState, batch: Batch, context: ShapingContext, key: PRNGKeyArray
-    ) -> tuple[PotentialState, Advice]:
+    ) -> tuple[PotentialState, PotentialReward]:
         return self._shape(state, batch, context.policy, context.observations, key)
 
     @compiled
     def _shape(
         self, state: PotentialState, batch: Batch, policy: Policy, moments: RunningMoments | None, key: PRNGKeyArray
-    ) -> tuple[PotentialState, Advice]:
+    ) -> tuple[PotentialState, PotentialReward]:
         action_key, draw_key = jax.random.split(key)
         obs, next_obs = batch.obs, batch.next_obs
         if moments is not None:
@@ -69,7 +70,7 @@ class LearnedPotential:
         now, following = ends(state.net)
         shaping = potential_difference(now, following, batch.terminated, gamma)
         log = {"potential": now.mean(), "potential_loss": losses.mean()}
-        return state, Advice(shaping, now if self.config.correct else None, log)
+        return state, PotentialReward(shaping, now if self.config.correct else None, log)
 
     def learn(
         self, state: PotentialState, samples: tuple[Array, Array, Array], key: PRNGKeyArray

@@ -11,7 +11,7 @@ the run. `vectorised` functions get many of each at once, on a leading axis, and
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from bipars.envs import spaces
 from bipars.errors import NonFiniteError, UsageError, unknown
 from bipars.nets.mlp import namespace
 from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
-from bipars.rollout.batch import Advice, Batch, Sampler
+from bipars.rollout.batch import Batch, PotentialReward, Sampler
 from bipars.settings.config import PPOConfig
 from bipars.shaping.potential_based import ShapingContext, next_actions, potential_difference
 from bipars.terms.builtin import import_function, reduces_angle
@@ -122,6 +122,7 @@ def usual_potential(second: Second) -> str:
 class GivenPotential:
     """Shaping by a potential that does not learn."""
 
+    shapes: ClassVar[bool] = True
     method: str
     potential: Potential
     second: Second
@@ -155,7 +156,7 @@ class GivenPotential:
 
     def shape(
         self, state: tuple[()], batch: Batch, context: ShapingContext, key: PRNGKeyArray
-    ) -> tuple[tuple[()], Advice]:
+    ) -> tuple[tuple[()], PotentialReward]:
         time, envs = batch.done.shape
         rows = context.round * self.ppo.update_period + envs * np.arange(time + 1)
         steps = jnp.broadcast_to(jnp.asarray(rows)[:, None], (time + 1, envs))
@@ -166,7 +167,7 @@ class GivenPotential:
         else:
             now, following = self._on_host(context.sampler, batch, np.asarray(next_action), np.asarray(steps))
         shaping = potential_difference(now, following, batch.terminated, self.ppo.gamma)
-        return (), Advice(shaping, now if self.correct else None, {"potential": now.mean()})
+        return (), PotentialReward(shaping, now if self.correct else None, {"potential": now.mean()})
 
     def in_jax(self, sampler: HasSpaces, obs: Array, action: Array, steps: Array) -> Float[Array, "time env"]:
         acted = jnp.clip(action, -1.0, 1.0) if isinstance(sampler.actions, BoxActions) else action

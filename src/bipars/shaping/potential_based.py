@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.nets.policies import Policy
 from bipars.nets.running import RunningMoments
-from bipars.rollout.batch import Advice, Batch, Sampler
+from bipars.rollout.batch import Batch, PotentialReward, Sampler
 
 
 class ShapingContext(NamedTuple):
@@ -28,11 +28,30 @@ class ShapingContext(NamedTuple):
 class PotentialShaping(Protocol):
     """Where a potential comes from, and how it learns."""
 
+    @property
+    def shapes(self) -> bool:
+        """Whether there is one at all."""
+        ...
+
     def init(self, key: PRNGKeyArray, sampler: Sampler) -> Any: ...
 
-    def shape(self, state: Any, batch: Batch, context: ShapingContext, key: PRNGKeyArray) -> tuple[Any, Advice]:
+    def shape(
+        self, state: Any, batch: Batch, context: ShapingContext, key: PRNGKeyArray
+    ) -> tuple[Any, PotentialReward | None]:
         """The next state, and what the potential adds to the batch."""
         ...
+
+
+class NoPotential:
+    """Rewards as they are."""
+
+    shapes = False
+
+    def init(self, key: PRNGKeyArray, sampler: Sampler) -> tuple[()]:
+        return ()
+
+    def shape(self, state: Any, batch: Batch, context: ShapingContext, key: PRNGKeyArray) -> tuple[Any, None]:
+        return state, None
 
 
 def potential_difference(

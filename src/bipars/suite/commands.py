@@ -50,8 +50,9 @@ def say_rounding(suite: "Suite") -> None:
 
 def _finish_suite(manifest: "Manifest", root: Path, engine: "Engine") -> int:
     """Runs what is missing, then writes the results; a command that was told to stop leaves at once."""
-    from bipars.suite.finish import STOPPED, finish, show_results
-    from bipars.suite.output import write_results
+    from bipars.report.suite_files import write_results
+    from bipars.report.text import show_results
+    from bipars.suite.finish import STOPPED, finish
 
     runs = manifest.runs(root)
     status = finish(runs, root, engine)
@@ -75,8 +76,9 @@ class Resume:
     """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
 
     def run(self) -> int:
+        from bipars.report.text import show_results
         from bipars.runs.directory import find_runs, saved_agent_message
-        from bipars.suite.finish import STOPPED, finish, runner_of, show_results
+        from bipars.suite.finish import STOPPED, finish, runner_of
         from bipars.suite.manifest import is_suite, read_manifest
         from bipars.suite.work import existing
 
@@ -209,9 +211,9 @@ class Export:
     """Lay the rows on every so many steps, such as the paper's 4000; without it, one row per evaluation."""
 
     def run(self) -> int:
-        from bipars.results import export
+        from bipars.report.suite_files import write_paper
+        from bipars.results.table import export
         from bipars.suite.manifest import read_manifest
-        from bipars.suite.output import write_paper
 
         manifest = read_manifest(self.directory)
         written = export(self.directory, self.grid)

@@ -1,4 +1,4 @@
-"""Executing what is missing, on the engine asked for, and saying what came of it."""
+"""Executing what is missing, on the engine asked for, and saying what failed."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -6,13 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bipars.errors import RunDirectoryError
-from bipars.progress import standing_bar
-from bipars.report.panels import collect
-from bipars.report.text import results_text, verdict_text
 from bipars.runs.checkpoint import verified_checkpoints
 from bipars.runs.directory import RunDirectory
 from bipars.runs.lock import locked
 from bipars.suite.local import run_locally
+from bipars.suite.progress import standing_bar
 from bipars.suite.ray import require_ray, run_on_ray
 from bipars.suite.work import PlannedRun, Standing
 
@@ -81,11 +79,3 @@ def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
 def can_be_loaded(run: RunDirectory) -> bool:
     """Whether a checkpoint is intact, or nobody kept one. What is damaged is named in a warning."""
     return not any(run.checkpoints.glob("*.json")) or bool(verified_checkpoints(run.checkpoints))
-
-
-def show_results(runs: Sequence[PlannedRun], root: Path) -> None:
-    if any(run.finished for run in runs):
-        collection = collect(root)
-        print(results_text(collection))
-        print()
-        print(verdict_text(collection, failures=False))  # `finish` has named them

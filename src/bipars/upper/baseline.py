@@ -1,13 +1,22 @@
-"""What the state alone tells of the terms to come. It favours no action, so phi is spared it: it is noise.
+"""A state-dependent baseline of dA~/dphi: what the state alone tells of the terms to come favours no action.
 
-A term that is 1 at every step, say, adds up to less and less towards a time limit, whatever the policy does.
+A term that is 1 at every step, say, adds up to less and less towards a time limit, whatever the policy does. In a
+policy gradient this is the noise that a value function removes; dA~/dphi, in which V~ is held constant, has none.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bipars.compiling import compiled
+from bipars.lower.advantages import UpdateData
+from bipars.lower.ppo import Learner
+from bipars.nets.mlp import MLP
+from bipars.nets.weights import WeightFunction
+from bipars.upper.base import Updated, UpperLevel
 
 
 class Clock(NamedTuple):
@@ -40,6 +49,42 @@ class Clock(NamedTuple):
         return Clock(left, limit), jnp.minimum(of_batch, of_episode)
 
 
+class BaselineState(NamedTuple):
+    upper: Any
+    clock: Clock
+
+    @property
+    def weights(self) -> WeightFunction:
+        return self.upper.weights
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """An upper level whose dA~/dphi has a baseline."""
+
+    upper: UpperLevel
+    num_envs: int
+    discount: float
+
+    def init(self, weights: WeightFunction, learner: Learner) -> BaselineState:
+        return BaselineState(self.upper.init(weights, learner), Clock.started(self.num_envs))
+
+    def update(self, state: BaselineState, learner: Learner, data: UpdateData, key: PRNGKeyArray) -> Updated:
+        batch = data.batch
+        ends = batch.terminated, batch.done, batch.restarted
+        clock, basis = self.basis(state.clock, learner.critics[0], data.samples.obs, ends)
+        upper, learner, log = self.upper.update(state.upper, learner, data._replace(basis=basis), key)
+        return Updated(BaselineState(upper, clock), learner, log)
+
+    @compiled
+    def basis(
+        self, clock: Clock, critic: MLP, obs: Float[Array, "sample obs"], ends: tuple[Array, Array, Array]
+    ) -> tuple[Clock, Float[Array, "feature sample"]]:
+        """Of what depends on the state alone, by what the last layer of V~'s network is given."""
+        clock, to_go = clock.advance(*ends)
+        return clock, state_basis(critic.inputs(obs)[-1], to_go.reshape(-1), self.discount)
+
+
 def state_basis(
     features: Float[Array, "feature sample"], to_go: Int[Array, " sample"], discount: float
 ) -> Float[Array, "feature+1 sample"]:
@@ -55,14 +100,18 @@ def state_basis(
     rows = jnp.where(deviation > 1e-6, rows / jnp.maximum(deviation, 1e-6), 0.0)
     rows = rows - rows.mean(axis=1, keepdims=True)  # once more: the mean of large numbers was rounded
     total = rows.shape[1]
-    likeness = (rows @ rows.T + len(rows) * jnp.eye(len(rows))) / total
-    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(likeness), rows, lower=True) / jnp.sqrt(total)
+    gram = (rows @ rows.T + len(rows) * jnp.eye(len(rows))) / total
+    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(gram), rows, lower=True) / jnp.sqrt(total)
 
 
-def unexplained(x: Float[Array, "... sample"], basis: Float[Array, "feature sample"]) -> Float[Array, "... sample"]:
-    """What is left of x without its mean and its least-squares fit by the basis.
+def subtract_baseline(
+    x: Float[Array, "... sample"], basis: Float[Array, "feature sample"] | None
+) -> Float[Array, "... sample"]:
+    """What is left of x without its mean and its least-squares fit by the basis, where there is one.
 
     The fit is symmetric: sum_i x_i y_i is the same whether it is taken out of x or of y.
     """
+    if basis is None:
+        return x
     x = x - x.mean(axis=-1, keepdims=True)
     return x - (x @ basis.T) @ basis

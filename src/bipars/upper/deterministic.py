@@ -4,45 +4,26 @@ By the deterministic policy gradient theorem the true return climbs with `mean_i
 policy itself climbs `mean_i Q~(s_i, mu_theta(s_i), z_phi(s_i))`: theta' depends on phi through the last argument.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.lower.ddpg import DeterministicPolicy, ModifiedCritic
+from bipars.lower.base import After, LowerStep
+from bipars.lower.ddpg import DDPGLearner, ReplayData, ValuedStates
+from bipars.nets.deterministic import DeterministicPolicy, ModifiedCritic
 from bipars.nets.mlp import count_parameters, ravel
 from bipars.nets.policies import HyperPolicy
-from bipars.nets.weights import WeightFunction
-from bipars.upper.base import Memoryless, hessian_product, unravel_like
+from bipars.nets.weights import WeightFunction, with_unit
+from bipars.upper.base import Memoryless, Updated, UpperLevel, hessian_product, unravel_like
 
 Form = Literal["exact", "constant-critic", "none"]
 
 
-class Judged(NamedTuple):
-    """States, and the critic that judges actions in them."""
-
-    obs: Float[Array, "sample obs"]
-    critic: Callable[..., Float[Array, " sample"]]
-    """Q of states and actions, or Q~ of states, actions and weights."""
-
-
-class DeterministicStep(NamedTuple):
-    """The step theta -> theta' that the lower level just took: from where, in which states, after which Q~."""
-
-    policy: DeterministicPolicy
-    samples: Judged
-
-
-def true_gradient(policy: DeterministicPolicy, samples: Judged) -> DeterministicPolicy:
-    """v: the gradient of the true return at theta'."""
-    return jax.grad(lambda theta: samples.critic(samples.obs, theta(samples.obs)).mean())(policy)
-
-
 def penalise_size(
-    v: DeterministicPolicy, step: DeterministicStep, weights: WeightFunction, penalty: float
+    v: DeterministicPolicy, step: LowerStep, weights: WeightFunction, penalty: float
 ) -> DeterministicPolicy:
     """v - kappa g+, with g+ what sum_k z_k B_k adds to the gradient that theta climbed.
 
@@ -52,17 +33,20 @@ def penalise_size(
     """
     if not penalty:
         return v
-    (obs, critic), z = step.samples, weights.hint(step.samples.obs)  # type: ignore[attr-defined]
+    (obs, critic), z = step.samples, weights.at_state(step.samples.obs)
     assert isinstance(critic, ModifiedCritic)
     added = jax.grad(lambda theta: critic.weighted(obs, theta(obs), z).mean())(step.policy)
     return jax.tree.map(lambda a, b: a - penalty * b, v, added)
 
 
 def slope_along(
-    weights: WeightFunction, samples: Judged, action: Float[Array, "sample action"], w: Float[Array, "sample action"]
+    weights: WeightFunction,
+    samples: ValuedStates,
+    action: Float[Array, "sample action"],
+    w: Float[Array, "sample action"],
 ) -> Float[Array, ""]:
     """mean_i w_i . grad_a Q~(s_i, a_i, z_phi(s_i)), whose derivative in phi is the mixed derivative of equation C.6."""
-    z = weights.hint(samples.obs)  # type: ignore[attr-defined]
+    z = weights.at_state(samples.obs)
     return jax.jvp(lambda a: samples.critic(samples.obs, a, z), (action,), (w,))[1].mean()
 
 
@@ -70,18 +54,13 @@ def slope_along(
 class DeterministicMapping(Memoryless):
     """EM: mu(s, z_phi(s)), hence the chain rule through the policy's input (equation C.3)."""
 
-    needs_credit: bool = False
+    needs_jacobian: bool = False
 
-    def update(
-        self,
-        h: Any,
-        step: DeterministicStep,
-        policy: DeterministicPolicy,
-        weights: WeightFunction,
-        samples: Judged,
-    ) -> tuple[WeightFunction, Any]:
+    def update(self, h: Any, step: LowerStep, after: After, weights: WeightFunction) -> tuple[WeightFunction, Any]:
+        samples = after.samples
+
         def true_return(phi: WeightFunction) -> Float[Array, ""]:
-            return samples.critic(samples.obs, HyperPolicy(policy, phi).mode(samples.obs)).mean()
+            return samples.critic(samples.obs, HyperPolicy(after.policy, phi).mode(samples.obs)).mean()
 
         return jax.grad(true_return)(weights), h
 
@@ -94,22 +73,15 @@ class DeterministicMetaGradient(Memoryless):
     """
 
     noise_penalty: float = 0.0
-    needs_credit: bool = False
+    needs_jacobian: bool = False
 
-    def update(
-        self,
-        h: Any,
-        step: DeterministicStep,
-        policy: DeterministicPolicy,
-        weights: WeightFunction,
-        samples: Judged,
-    ) -> tuple[WeightFunction, Any]:
-        v = penalise_size(true_gradient(policy, samples), step, weights, self.noise_penalty)
+    def update(self, h: Any, step: LowerStep, after: After, weights: WeightFunction) -> tuple[WeightFunction, Any]:
+        v = penalise_size(after.gradient, step, weights, self.noise_penalty)
         action, w = jax.jvp(lambda theta: theta(step.samples.obs), (step.policy,), (v,))
         return jax.grad(slope_along)(weights, step.samples, action, w), h
 
 
-def direct_term(step: DeterministicStep, weights: WeightFunction) -> Float[Array, "theta phi"]:
+def direct_term(step: LowerStep, weights: WeightFunction) -> Float[Array, "theta phi"]:
     """M: mean_i (d mu_i/d theta)^T (d/dz grad_a Q~_i) (dz_i/dphi), the part of d theta'/d phi that MGL has."""
     obs, critic = step.samples
 
@@ -117,8 +89,8 @@ def direct_term(step: DeterministicStep, weights: WeightFunction) -> Float[Array
         return jax.jacfwd(jax.grad(critic, argnums=1), argnums=2)(s, a, z)
 
     mu = _jacobians(lambda theta, s: theta(s), step.policy, obs)
-    z = _jacobians(lambda phi, s: phi.hint(s), weights, obs)
-    cross = jax.vmap(mixed)(obs, step.policy(obs), weights.hint(obs))  # type: ignore[attr-defined]
+    z = _jacobians(lambda phi, s: phi.at_state(s), weights, obs)
+    cross = jax.vmap(mixed)(obs, step.policy(obs), weights.at_state(obs))
     left = jnp.einsum("iat,iak->ikt", mu, cross).reshape(-1, mu.shape[-1])
     return left.T @ z.reshape(-1, z.shape[-1]) / obs.shape[0]
 
@@ -132,7 +104,7 @@ def _jacobians(
 
 
 def second_order_term(
-    step: DeterministicStep, weights: WeightFunction, h: Float[Array, "theta phi"]
+    step: LowerStep, weights: WeightFunction, h: Float[Array, "theta phi"]
 ) -> Float[Array, "theta phi"]:
     """H h with H the Hessian in theta of mean_i Q~(s_i, mu_theta(s_i), z_i).
 
@@ -140,7 +112,7 @@ def second_order_term(
     the same H. Differentiating that instead leaves the critic's network out of all directions but the first.
     """
     obs, critic = step.samples
-    z = weights.hint(obs)  # type: ignore[attr-defined]
+    z = weights.at_state(obs)
     base = step.policy(obs)
     slope = jax.vmap(jax.grad(critic, argnums=1))(obs, base, z)
     curvature = jax.vmap(jax.hessian(critic, argnums=1))(obs, base, z)
@@ -164,17 +136,13 @@ class DeterministicIncremental:
     learning_rate: float
     form: Form
     noise_penalty: float = 0.0
-    needs_credit: bool = False
-
-    @property
-    def restarts(self) -> bool:
-        return self.form == "constant-critic"
+    needs_jacobian: bool = False
 
     def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> Float[Array, "theta phi"]:
         return jnp.zeros((count_parameters(policy), count_parameters(weights)))
 
     def follow(
-        self, h: Float[Array, "theta phi"], step: DeterministicStep, weights: WeightFunction
+        self, h: Float[Array, "theta phi"], step: LowerStep, weights: WeightFunction
     ) -> Float[Array, "theta phi"]:
         match self.form:
             case "exact":
@@ -188,13 +156,24 @@ class DeterministicIncremental:
         return h + self.learning_rate * change
 
     def update(
-        self,
-        h: Float[Array, "theta phi"],
-        step: DeterministicStep,
-        policy: DeterministicPolicy,
-        weights: WeightFunction,
-        samples: Judged,
+        self, h: Float[Array, "theta phi"], step: LowerStep, after: After, weights: WeightFunction
     ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
         h = self.follow(h, step, weights)
-        v = penalise_size(true_gradient(policy, samples), step, weights, self.noise_penalty)
+        v = penalise_size(after.gradient, step, weights, self.noise_penalty)
         return unravel_like(weights, ravel(v) @ h), h
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredUnits:
+    """An upper level whose weights move in the units that the lower level has measured.
+
+    Weights from elsewhere keep the unit that they were learned with.
+    """
+
+    upper: UpperLevel
+
+    def init(self, weights: WeightFunction, learner: DDPGLearner) -> Any:
+        return self.upper.init(weights, learner)
+
+    def update(self, state: Any, learner: DDPGLearner, data: ReplayData, key: PRNGKeyArray) -> Updated:
+        return self.upper.update(state._replace(weights=with_unit(state.weights, data.unit)), learner, data, key)

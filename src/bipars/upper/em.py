@@ -6,22 +6,22 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float
 
-from bipars.lower.ppo import Samples, surrogate
+from bipars.lower.base import After, LowerStep
 from bipars.nets.policies import HyperPolicy
 from bipars.nets.weights import WeightFunction
-from bipars.upper.base import LowerStep, Memoryless, Theta
+from bipars.objective import Objective, surrogate
+from bipars.upper.base import Memoryless
 
 
 @dataclass(frozen=True)
 class ExplicitMapping(Memoryless):
-    clip: float
-    needs_credit: bool = False
+    objective: Objective
+    needs_jacobian: bool = False
 
-    def update(
-        self, h: Any, step: LowerStep, policy: Theta, weights: WeightFunction, samples: Samples
-    ) -> tuple[WeightFunction, Any]:
+    def update(self, state: Any, step: LowerStep, after: After, weights: WeightFunction) -> tuple[WeightFunction, Any]:
+        samples = after.samples
+
         def true_return(phi: WeightFunction) -> Float[Array, ""]:
-            assert samples.true_advantage is not None
-            return surrogate(HyperPolicy(policy, phi), samples, samples.true_advantage, self.clip)
+            return surrogate(HyperPolicy(after.policy, phi), samples, samples.true_advantage, self.objective)
 
-        return jax.grad(true_return)(weights), h
+        return jax.grad(true_return)(weights), state

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bipars.errors import UsageError
+from bipars.results.statistics import evaluation_grid, newest_on_grid
 from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import write_atomically
 from bipars.runs.metrics import evaluated
-from bipars.statistics import evaluation_grid, newest_on_grid
 
 if TYPE_CHECKING:
     import polars

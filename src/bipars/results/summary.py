@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import CheckpointError
-from bipars.report.tables import text_table
+from bipars.results.formats import text_table
+from bipars.results.statistics import interval
 from bipars.runs.directory import RunDirectory
 from bipars.runs.metrics import evaluated
-from bipars.statistics import interval
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import numpy as np
 
 from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
 from bipars.methods import METHODS, Method
-from bipars.report.summary import short_name
+from bipars.results.statistics import align
+from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory, State, find_runs
 from bipars.runs.metrics import evaluated
 from bipars.settings.config import Config, DDPGConfig
-from bipars.statistics import align
 
 Status = State | Literal["unreadable"]
 Role = Literal["plain", "naive", "learner", "other"]
@@ -31,9 +31,9 @@ CRITIC_LOSS = "ppo.relative_value_loss"
 
 def method_role(method: Method) -> Role:
     """What a method is in a comparison: weights that stay 0 or 1, weights that are learned, or something else."""
-    if method.estimator is not None:
+    if method.learns_weights:
         return "learner"
-    if method.multiplier or method.learned_potential or method.potential_takes:
+    if method.takes_cost or method.learned_potential or method.potential_takes:
         return "other"
     return "plain" if method.initial_weight == 0 else "naive" if method.initial_weight == 1 else "other"
 
@@ -294,6 +294,8 @@ def as_taught(config: Config) -> Config:
 
     Where terms must earn trust, that is the true critic, which has a setting of its own.
     """
-    if run_role(config) != "learner" or not (METHODS[config.method].through_advantages and config.upper.earned_trust):
+    if run_role(config) != "learner" or not (
+        "earned_trust" in METHODS[config.method].settings and config.upper.earned_trust
+    ):
         return config
     return replace(config, ppo=replace(config.ppo, relative_value_loss=config.upper.relative_value_loss))

@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
-from bipars.report.panels import CRITIC_LOSS, Cell, Panel, Status, as_taught, differences
-from bipars.report.summary import short_name
-from bipars.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
-from bipars.statistics import probability_of_improvement as improvement
+from bipars.results.panels import CRITIC_LOSS, Cell, Panel, Status, as_taught, differences
+from bipars.results.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
+from bipars.results.statistics import probability_of_improvement as improvement
+from bipars.results.summary import short_name
 from bipars.upper.trust import CLEAR
 
 IGNORED_BELOW = 0.2

@@ -10,12 +10,13 @@ from bipars.report.curves import plot_curves
 from bipars.report.dimensions import input_names
 from bipars.report.figures import write_map
 from bipars.report.heatmap import HeatMap as DrawnMap
-from bipars.report.summary import ABOUT, summarise_runs, table, to_csv
+from bipars.report.paper import as_markdown, findings
+from bipars.results.summary import ABOUT, summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically, write_json
 from bipars.suite.manifest import Manifest
 from bipars.suite.panels import HeatMap, Panel
-from bipars.suite.paper import as_markdown, findings
+from bipars.trained import TrainedAgent
 
 MOST_FIGURES = 60
 """More pictures than this nobody asked for."""
@@ -85,10 +86,8 @@ def _labels(names: Sequence[str]) -> dict[str, str]:
 
 def draw_heat_map(asked: HeatMap, runs: Sequence[RunDirectory], title: str, path: Path) -> None:
     """The weight over a grid of states, of the seed that balances best, for the action that its policy takes there."""
-    from bipars.agent import BiPaRS
-
     best = max(runs, key=lambda run: run.result["evaluation_length"])
-    agent = BiPaRS.load(best.path)
+    agent = TrainedAgent.load(best.path)
     x, y = np.linspace(*asked.x_range, asked.points), np.linspace(*asked.y_range, asked.points)
     states = np.tile(np.array(asked.state, np.float32), (asked.points, asked.points, 1))
     states[..., asked.x], states[..., asked.y] = x[None], y[:, None]

@@ -1,52 +1,21 @@
-"""Progress bars, and plain lines where there is no terminal."""
+"""The progress of many runs: a table and bars, or plain lines where there is no terminal."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import TaskID
 from rich.table import Table
 
+from bipars.runs.progress import describe, make_bar
 from bipars.suite.work import Standing
 
 SECONDS_BETWEEN_LINES = 10.0
 """At most one line so often, where there is no terminal."""
-
-
-def describe(row: Mapping[str, Any]) -> str:
-    """The current evaluation and mean weights, in one line."""
-    if not row:
-        return "starting (compiling)"
-    weights = "  ".join(f"z[{k[7:]}] {v:+.2f}" for k, v in row.items() if k.startswith("weight/"))
-    return f"return {row['evaluation_return']:.2f}  steps {row['evaluation_length']:.0f}  {weights}".rstrip()
-
-
-def _bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(20),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[now]}", style="dim", markup=False),
-        console=console,
-        transient=True,
-    )
-
-
-@contextmanager
-def training_bar(total: int, enabled: bool) -> Iterator[Callable[[int, Mapping[str, Any]], None]]:
-    """For one agent in this process."""
-    if not enabled:
-        yield lambda steps, row: None
-        return
-    with _bar(Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=total, now="")
-        yield lambda steps, row: bar.update(task, advance=steps, now=describe(row))
 
 
 class Pace:
@@ -96,7 +65,7 @@ def _lines(title: str, console: Console) -> Iterator[Callable[[Standing], None]]
 
 
 def _table(title: str, console: Console) -> Iterator[Callable[[Standing], None]]:
-    pace, bar = Pace(), _bar(console)
+    pace, bar = Pace(), make_bar(console)
     tasks: dict[Path, TaskID] = {}
 
     def shown(figures: Mapping[str, str]) -> RenderableType:

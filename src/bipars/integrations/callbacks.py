@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bipars.errors import UsageError
+from bipars.tensorboard import ScalarWriter, require_tensorboard
 
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
@@ -64,29 +65,3 @@ class TensorBoard(Callback):
     def on_end(self, agent: "BiPaRS") -> None:
         if self._writer is not None:
             self._writer.close()
-
-
-class ScalarWriter:
-    """Rows of metrics as TensorBoard events."""
-
-    def __init__(self, directory: Path, first_step: int) -> None:
-        """What an earlier writer wrote at or after `first_step` is hidden."""
-        require_tensorboard()
-        from tensorboardX import SummaryWriter
-
-        self._writer = SummaryWriter(str(directory), purge_step=first_step)
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        for name, value in row.items():
-            if isinstance(value, (int, float)) and name not in ("round", "step"):
-                self._writer.add_scalar(name, value, row["step"])
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def require_tensorboard() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("tensorboardX") is None:
-        raise UsageError("TensorBoard scalars need a package that is not installed: pip install 'bipars[tensorboard]'")

@@ -1,0 +1,110 @@
+"""The lower level's one protocol, and what it tells the upper level of every step.
+
+PPO and DDPG are siblings behind it. A round is `prepare`, then `learn`: the upper level calls `learn` and says, by a
+`Hook`, what it does itself after every step of theta.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from bipars.nets.policies import Policy
+from bipars.nets.running import RunningMoments
+from bipars.nets.weights import WeightFunction
+from bipars.rollout.batch import Batch
+
+
+class LowerStep(NamedTuple):
+    """The step theta -> theta' that was just taken: where it started and what it was taken on."""
+
+    policy: Any
+    """theta."""
+    samples: Any
+    """The minibatch; where terms must earn trust, with advantages at full trust."""
+    gradient: Any = None
+    """g~: of the modified return on these samples, where it has been computed anyway."""
+    optimiser: Any = None
+    """Adam's state after the step."""
+    places: Int[Array, " batch"] | None = None
+    """Which samples of the round they are."""
+
+
+class After(NamedTuple):
+    """theta', and what other samples of the round say of the true return there."""
+
+    policy: Any
+    """theta'."""
+    samples: Any
+    gradient: Any
+    """v: the gradient of the true return at theta'. None where the policy is shown the weights."""
+
+
+class UpperState(Protocol):
+    """The upper level between two steps; pytrees of its own, with the weight function among them."""
+
+    @property
+    def weights(self) -> WeightFunction: ...
+
+
+def nothing(upper: Any, step: LowerStep, after: After) -> tuple[Any, None]:
+    """The upper level stands still while theta moves."""
+    return upper, None
+
+
+@dataclass(frozen=True)
+class Hook:
+    """What the upper level does within the lower level's loop."""
+
+    after_step: Callable[[Any, LowerStep, After], tuple[Any, Any]] = nothing
+    """The upper level's state after a step of theta, and what is to be kept of it."""
+    needs_after: bool = True
+    """Whether `after_step` looks at theta' at all."""
+    shares_draws: bool = False
+    """phi learns from what theta learns from next: both need the same of it, at the same policy. Not where theta's
+    steps depend on phi's: it must not step on what phi has just seen."""
+    follows: bool = False
+    """Within a round the modified advantages move along with phi, to first order."""
+
+
+ALONE = Hook(needs_after=False)
+"""Theta's steps, and nothing else."""
+
+
+class Learned(NamedTuple):
+    """What a round of the lower level comes to."""
+
+    learner: Any
+    upper: Any
+    kept: Any
+    """What the hook kept, stacked over the steps."""
+    log: dict[str, Array]
+
+
+class LowerLevel(Protocol):
+    """A learner of the modified reward. Its state is a pytree that the caller keeps."""
+
+    def init(self, key: PRNGKeyArray, weights: WeightFunction, observations: RunningMoments | None) -> Any:
+        """theta and the critics at the start; `observations` are statistics that the weights were learned with."""
+        ...
+
+    def act(self, learner: Any, weights: WeightFunction) -> Policy:
+        """The policy as the environment meets it."""
+        ...
+
+    def prepare(self, learner: Any, weights: WeightFunction, batch: Batch) -> tuple[Any, Any]:
+        """The learner that has seen a batch, and what there is to learn from it."""
+        ...
+
+    def learn(self, learner: Any, upper: Any, data: Any, key: PRNGKeyArray, hook: Hook) -> Learned:
+        """All gradient steps of one round (lines 7-14 and 18-22 of Algorithm 1)."""
+        ...
+
+
+class RoundData(Protocol):
+    """What every lower level's `prepare` tells of a batch."""
+
+    z: Float[Array, "time env term"]
+    """The weights of its transitions."""
+    log: dict[str, Array]

@@ -1,0 +1,103 @@
+"""What of an agent are Python objects, which no file can hold: taken as people give them, recorded, asked for again."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bipars.errors import UsageError
+from bipars.presets import task_term
+from bipars.program import Objects
+from bipars.rollout.make import Env, environment_name
+from bipars.runs.directory import RunDirectory
+from bipars.settings.config import Config
+from bipars.shaping.given import Potential
+from bipars.terms.builtin import make_term
+from bipars.terms.term import RewardTerm, TermFunction
+
+Terms = Sequence[RewardTerm | str] | RewardTerm | str
+
+
+def as_terms(terms: Any) -> tuple[RewardTerm | str, ...]:
+    """None is no term; one alone need not stand in a list."""
+    if terms is None:
+        return ()
+    given = tuple(terms) if isinstance(terms, Iterable) and not isinstance(terms, str) else (terms,)
+    for term in given:
+        if not isinstance(term, (RewardTerm, str)):
+            name = getattr(term, "__name__", "name")
+            hint = f"; give the function a name: RewardTerm({name!r}, {name})" if callable(term) else ""
+            raise UsageError(f"terms holds {term!r}; expected RewardTerm objects and names of built-in terms{hint}")
+    return given
+
+
+def potential_name(potential: Any) -> str:
+    if not isinstance(potential, Potential):
+        name = getattr(potential, "__name__", "name")
+        hint = f"; give the function a name: Potential({name!r}, {name})" if callable(potential) else ""
+        raise UsageError(f"potential is {potential!r}; expected a Potential or the name of a built-in one{hint}")
+    return potential.name
+
+
+def take_objects(
+    env: str | Env,
+    name: str,
+    terms: Sequence[RewardTerm | str],
+    true_reward: str | TermFunction,
+    potential: Potential | str | None,
+) -> tuple[Objects, dict[str, Any]]:
+    """For the program; and for the file, what of them are Python objects, which loading asks for again."""
+    objects = Objects(
+        None if isinstance(env, str) else env,
+        tuple(make_term(task_term(term, name)) if isinstance(term, str) else term for term in terms),
+        None if isinstance(true_reward, str) else true_reward,
+        potential if isinstance(potential, Potential) else None,
+    )
+    return objects, {
+        "env": not isinstance(env, str),
+        "terms": [term.name for term in terms if isinstance(term, RewardTerm)],
+        "true_reward": not isinstance(true_reward, str),
+        "potential": isinstance(potential, Potential),
+    }
+
+
+def objects_again(
+    run: RunDirectory,
+    env: str | Env | None,
+    terms: Terms | None,
+    true_reward: str | TermFunction | None,
+    potential: Potential | None,
+) -> tuple[Objects, dict[str, Any]]:
+    """The same for a run or saved agent that is loaded: what it was made with must be there again."""
+    path, config, recorded = run.path, run.config, run.objects or {}
+    if env is not None and environment_name(env) != config.env:
+        raise UsageError(f"{path} was trained on '{config.env}', not on '{environment_name(env)}'")
+    if recorded.get("env") and (env is None or isinstance(env, str)):
+        raise UsageError(f"{path} was trained in an environment of your own, '{config.env}'; pass it: env=...")
+    terms = config.terms if terms is None else as_terms(terms)
+    _check_own_terms(path, config, recorded.get("terms"), terms)
+    reward = true_reward if true_reward is not None else config.reward
+    kind = reward if isinstance(reward, str) else "function"
+    if kind != config.reward or reward == "function":
+        raise UsageError(f"{path} was trained with the true reward '{config.reward}'; pass it: true_reward=...")
+    if recorded.get("potential") and (potential is None or potential_name(potential) != config.potential):
+        raise UsageError(f"{path} was trained with a potential of your own, '{config.potential}'; pass it again")
+    return take_objects(env or config.env, config.env, terms, reward, potential)
+
+
+def _check_own_terms(path: Path, config: Config, recorded: list[str] | None, terms: Sequence[RewardTerm | str]) -> None:
+    """Terms that were Python objects must be that again; built-in ones must not have become it."""
+    expected = [name for name in config.terms if not _built_in(name)] if recorded is None else recorded
+    given = [term.name for term in terms if isinstance(term, RewardTerm)]
+    if any(name not in given for name in expected):
+        raise UsageError(f"{path} was trained with terms of your own, {expected}; pass them again: terms=[...]")
+    replaced = [name for name in given if name in config.terms and name not in expected]
+    if replaced:
+        raise UsageError(f"{path} was trained with the built-in terms {replaced}; pass their names, not functions")
+
+
+def _built_in(name: str) -> bool:
+    try:
+        make_term(name)
+    except UsageError:
+        return False
+    return True
