@@ -102,7 +102,7 @@ def test_the_demo_says_which_runs_failed(tmp_path, monkeypatch, capfd):
         runs[0].prepare().error_file.write_text('{"error": "the disk is full"}')
         return True
 
-    monkeypatch.setattr("bipars.demo.run_locally", one_fails)
+    monkeypatch.setattr("bipars.cli.demo.run_locally", one_fails)
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 1
     errors = capfd.readouterr().err
     assert "the disk is full" in errors

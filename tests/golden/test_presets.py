@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.cli import _flag, follow_environment
+from bipars.cli.train import _flag, follow_environment
 from bipars.errors import UsageError
 from bipars.methods import find_method, has_use_for, resolve
 from bipars.nets.spaces import BoxActions, Spaces
@@ -67,12 +67,12 @@ def test_environments_of_others_have_a_baseline_and_trust_for_those_who_ask():
 def test_flags_follow_the_environment():
     assert _flag(["train", "--env", "X", "--method=em"], "--env") == "X"
     assert _flag(["train", "--method=em"], "--method") == "em"
-    import bipars.cli
+    import bipars.cli.train
 
     follow_environment(["train", "--env", "Hopper-v5"])
-    assert bipars.cli.PRESET.ppo.clip == 0.2
+    assert bipars.cli.train.PRESET.ppo.clip == 0.2
     follow_environment(["train"])
-    assert preset("cartpole") == bipars.cli.PRESET
+    assert preset("cartpole") == bipars.cli.train.PRESET
 
 
 def test_the_torque_term_takes_the_tasks_w():

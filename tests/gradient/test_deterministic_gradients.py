@@ -78,8 +78,8 @@ def make(action_size, num_terms, form, hints=0):
 
     policy, critics, weights = (shake(x, k) for x, k in zip((policy, critics, weights), keys[2:], strict=True))
     obs = [jax.random.normal(jax.random.key(i + 10), (12, 4)) for i in range(4)]
-    units = Units(jnp.ones(()), jnp.linspace(0.4, 1.0, num_terms))
-    return Problem(policy, weights, critics.modified(units)[0], critics.base[0], obs)
+    unit = jnp.linspace(0.4, 1.0, num_terms)
+    return Problem(policy, weights, critics.modified(unit)[0], critics.base[0], obs)
 
 
 @pytest.mark.parametrize(("action_size", "num_terms", "form"), CASES)
@@ -181,6 +181,6 @@ def test_a_critic_of_relu_units_still_has_a_mixed_derivative():
     config = DDPGConfig(policy_hidden=(5,), value_hidden=(16, 16), activation="relu")
     _, critics = init_deterministic(jax.random.key(0), config, 4, 2, 0, 1)
     s, a, z = jnp.ones(4), jnp.full(2, 0.3), jnp.ones(1)
-    critic = critics.modified(Units.plain(1))[0]
+    critic = critics.modified(jnp.ones(1))[0]
     mixed = jax.jacfwd(jax.grad(critic, argnums=1), argnums=2)(s, a, z)
     assert np.abs(ravel(mixed)).min() > 0

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from bipars.cli import SHORT, _flag, as_typed, main
+from bipars.cli import main
+from bipars.cli.train import SHORT, _flag, as_typed
 from bipars.errors import UsageError
 from bipars.runs.execute import load_state
 from bipars.settings.seeds import parse_seeds
@@ -103,7 +104,7 @@ def test_list_and_help_name_everything(capsys):
 
 
 def test_options_of_the_environment_are_read_as_they_are_meant():
-    from bipars.cli import _parse_option
+    from bipars.cli.train import _parse_option
 
     options = dict(map(_parse_option, ("a=False", "b=none", "c=2", "d=2.0", "e=word", "f=TRUE")))
     assert options == {"a": False, "b": None, "c": 2, "d": 2.0, "e": "word", "f": True}

@@ -5,6 +5,7 @@ import pytest
 
 import bipars
 from bipars.cli import main
+from bipars.cli.suite import say_rounding, with_run
 from bipars.errors import RunDirectoryError, UsageError
 from bipars.report.paper import findings
 from bipars.report.suite_files import draw_heat_map
@@ -12,7 +13,6 @@ from bipars.results.summary import summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
-from bipars.suite.commands import say_rounding, with_run
 from bipars.suite.local import run_locally
 from bipars.suite.manifest import read_manifest, record
 from bipars.suite.panels import HeatMap

@@ -7,17 +7,7 @@ from pathlib import Path
 
 from bipars.methods import METHODS, find_method
 from bipars.program import complete
-from bipars.results.panels import (
-    COMPARISON,
-    CRITIC_LOSS,
-    Cell,
-    Collection,
-    Record,
-    Role,
-    as_taught,
-    differences,
-    method_role,
-)
+from bipars.results.panels import COMPARISON, CRITIC_LOSS, Collection, Record, Role, as_taught, differences, method_role
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.settings.config import Config
 from bipars.suite.local import run_locally
@@ -56,7 +46,7 @@ def missing_runs(collection: Collection) -> list[PlannedRun]:
                 seeds = {_comparison_directory(record, method): record.config.seed for record in cell.records}
                 if (
                     rival is None
-                    or _taught_otherwise(rival, cell)
+                    or CRITIC_LOSS in differences(rival.config, cell.config)  # their critics would partly be compared
                     or any(record.run.path.resolve() in seeds for record in rival.records)
                 ):
                     config = comparison_config(cell.config, method)
@@ -66,11 +56,6 @@ def missing_runs(collection: Collection) -> list[PlannedRun]:
                             run = PlannedRun(path, replace(config, seed=seed), program)
                             planned.setdefault((program, seed), run)
     return list(planned.values())
-
-
-def _taught_otherwise(rival: Cell, cell: Cell) -> bool:
-    """A difference between them would partly be that of their critics."""
-    return CRITIC_LOSS in differences(rival.config, cell.config)
 
 
 def _comparison_directory(record: Record, method: str) -> Path:

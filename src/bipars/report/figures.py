@@ -32,7 +32,7 @@ def write_figures(collection: Collection, data: dict[str, Any], folder: Path) ->
             place = folder / name
             place.mkdir(parents=True, exist_ok=True)
             _write_panel(panel, part, place)
-    _write_text(folder / "verdict.csv", csv_text(*_verdict_table(collection)))
+    write_atomically(folder / "verdict.csv", csv_text(*_verdict_table(collection)).encode())
 
 
 def folder_names(collection: Collection) -> list[str]:
@@ -83,11 +83,7 @@ def _write(path: Path, figure: Any, table: tuple[Sequence[str], Rows]) -> None:
         figure.savefig(out, format=kind, **more)
         write_atomically(path.with_name(f"{path.name}.{kind}"), out.getvalue())
     plt.close(figure)
-    _write_text(path.with_name(f"{path.name}.csv"), csv_text(*table))
-
-
-def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, text.encode())
+    write_atomically(path.with_name(f"{path.name}.csv"), csv_text(*table).encode())
 
 
 def _axes(title: str, x: str, y: str, size: tuple[float, float] = (7.2, 4.0)) -> tuple[Any, Any]:
@@ -110,14 +106,19 @@ def _numbers(values: Sequence[float | None]) -> np.ndarray:
     return np.array(values, float)  # None becomes nan
 
 
-def _draw_curves(curves: list[tuple[str, int, Any]], title: str, measure: str) -> Any:
-    figure, axes = _axes(title, "environment steps", measure)
+def _draw_bands(curves: list[tuple[str, int, Any]], axes: Any, low: str, middle: str, high: str) -> None:
+    """Every seed faint, the middle on top, and the range between low and high."""
     for name, i, curve in curves:
         steps = curve["steps"]
         for seed in curve["seeds"]:
             axes.plot(steps, _numbers(seed), **_style(i), alpha=0.2, linewidth=0.6)
-        axes.fill_between(steps, _numbers(curve["low"]), _numbers(curve["high"]), color=_style(i)["color"], alpha=0.15)
-        axes.plot(steps, _numbers(curve["iqm"]), **_style(i), linewidth=2, label=name)
+        axes.fill_between(steps, _numbers(curve[low]), _numbers(curve[high]), color=_style(i)["color"], alpha=0.15)
+        axes.plot(steps, _numbers(curve[middle]), **_style(i), linewidth=2, label=name)
+
+
+def _draw_curves(curves: list[tuple[str, int, Any]], title: str, measure: str) -> Any:
+    figure, axes = _axes(title, "environment steps", measure)
+    _draw_bands(curves, axes, "low", "iqm", "high")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -135,12 +136,7 @@ def _curve_table(curves: list[tuple[str, int, Any]], cells: list[Any], measure: 
 
 def _draw_weights(bands: list[tuple[str, int, Any]], term: str) -> Any:
     figure, axes = _axes(f"weight of {term}", "environment steps", "weight over visited states: median, 10 to 90 %")
-    for name, i, curve in bands:
-        for seed in curve["seeds"]:
-            axes.plot(curve["steps"], _numbers(seed), **_style(i), alpha=0.2, linewidth=0.6)
-        low, high = _numbers(curve["p10"]), _numbers(curve["p90"])
-        axes.fill_between(curve["steps"], low, high, color=_style(i)["color"], alpha=0.15)
-        axes.plot(curve["steps"], _numbers(curve["p50"]), **_style(i), linewidth=2, label=name)
+    _draw_bands(bands, axes, "p10", "p50", "p90")
     axes.axhline(0.0, color="grey", linewidth=1)
     axes.legend(frameon=False, fontsize=8)
     return figure
@@ -244,20 +240,8 @@ def _gradient_table(lines: list[tuple[str, int, Any]]) -> tuple[Sequence[str], R
 
 
 def _verdict_table(collection: Collection) -> tuple[Sequence[str], Rows]:
-    head = [
-        "task",
-        "term",
-        "method",
-        "verdict",
-        "weight",
-        "weight low",
-        "weight high",
-        "p10",
-        "p90",
-        "share",
-        "trust",
-        "trust at the end",
-    ]
+    head = ["task", "term", "method", "verdict", "weight", "weight low", "weight high", "p10", "p90", "share"]
+    head += ["trust", "trust at the end"]
     head += [f"{name} return{end}" for name in ("learned", "naive", "plain") for end in ("", " low", " high")]
 
     def rows() -> Rows:

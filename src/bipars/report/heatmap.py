@@ -49,7 +49,7 @@ def heat_map(config: WeightConfig, snapshots: list[Snapshot], term: int, x: int,
     weights = weight_function(config, last, discrete=action.ndim == 1)
     if weights is None:
         return None
-    states = [_states(snapshot) for snapshot in snapshots]
+    states = [snapshot.visited_inputs for snapshot in snapshots]
     xs, ys = (_ticks(np.concatenate([s[:, i] for s in states])) for i in (x, y))
     rows, width = states[-1].shape
     take = min(rows, AVERAGED_LARGE if width > 50 else AVERAGED)
@@ -64,11 +64,6 @@ def heat_map(config: WeightConfig, snapshots: list[Snapshot], term: int, x: int,
     chosen = acted if action.ndim > 1 else acted[..., 0].astype(int)
     z = np.asarray(weights(obs, chosen))[..., term].mean(axis=-1)  # type: ignore[arg-type]
     return HeatMap(xs, ys, np.where(_visited(xs, ys, states[-1][:, [x, y]]), z, np.nan))
-
-
-def _states(snapshot: Snapshot) -> np.ndarray:
-    action = np.asarray(snapshot.visited.action)
-    return np.column_stack([np.asarray(snapshot.visited.obs), action if action.ndim > 1 else action[:, None]])
 
 
 def _ticks(values: np.ndarray) -> np.ndarray:

@@ -76,9 +76,8 @@ def _agent(panel: Panel, cell: Cell, record: Record, budget: int) -> dict[str, A
 
 
 def _snapshot(snapshot: Snapshot, step: int, rows: int) -> dict[str, Any]:
-    visited, moments, episode = snapshot.visited, snapshot.moments, snapshot.episode
-    action, z = np.asarray(visited.action), snapshot.visited_weights
-    states = np.column_stack([np.asarray(visited.obs), action if action.ndim > 1 else action[:, None]])
+    moments, episode = snapshot.moments, snapshot.episode
+    states, z = snapshot.visited_inputs, snapshot.visited_weights
     return {
         "step": step,
         "layers": [{"weight": _matrix(weight), "bias": _matrix(bias)} for weight, bias in snapshot.layers if rows],

@@ -40,10 +40,7 @@ class Finding:
 
 def findings(manifest: Manifest, root: Path) -> list[Finding]:
     """Every statement beside every cell it speaks of that has finished runs."""
-    runs: dict[str, list[RunDirectory]] = {}
-    for run in manifest.runs(root):
-        if run.finished:
-            runs.setdefault(run.program, []).append(run.directory)
+    runs = manifest.finished_runs(root)
 
     @cache
     def values(cell: str, measure: str) -> np.ndarray:

@@ -24,10 +24,7 @@ MOST_FIGURES = 60
 
 def write_results(manifest: Manifest, root: Path) -> None:
     """The table as Markdown, every seed as CSV, the panels, and the paper's statements beside our figures."""
-    cells: dict[str, list[RunDirectory]] = {}
-    for run in manifest.runs(root):
-        if run.finished:
-            cells.setdefault(run.program, []).append(run.directory)
+    cells = manifest.finished_runs(root)
     if not cells:
         return
     summaries = summarise_runs([run for runs in cells.values() for run in runs], root)

@@ -14,8 +14,6 @@ from bipars.suite.manifest import is_suite, read_manifest
 from bipars.suite.work import PlannedRun
 
 WIDTH = 100
-
-
 CAPTION = (
     "Steps and returns: per seed the mean of its last five evaluations, over seeds the interquartile mean with its "
     "95 % bootstrap interval. Weights: means."

@@ -7,6 +7,7 @@ page of another origin asks for.
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +21,7 @@ from bipars.runs.lock import held
 
 ADDRESS = "127.0.0.1"
 NAMES = ("127.0.0.1", "localhost")
+ANSWERS: dict[str, Callable[..., str]] = {"/": partial(render_page, live=True), "/content": render_content}
 
 
 class Source:
@@ -31,17 +33,16 @@ class Source:
         self._made: tuple[Any, dict[str, str]] | None = None
 
     def get(self, path: str) -> str | None:
-        make = {"/": self._page, "/content": self._content}.get(path)
-        return None if make is None else self._cached(path, make)
-
-    def _cached(self, path: str, make: Callable[[], str]) -> str:
+        if path not in ANSWERS:
+            return None
         with self._lock:
             stamp = self._stamp()
             if self._made is None or self._made[0] != stamp:
                 self._made = stamp, {}
             answers = self._made[1]
             if path not in answers:
-                answers[path] = make()
+                collection = collect(self.directory)
+                answers[path] = ANSWERS[path](collection, content(collection))
             return answers[path]
 
     def _stamp(self) -> Any:
@@ -49,14 +50,6 @@ class Source:
         files = [file for name in names for file in self.directory.rglob(name)]
         present = [(file, file.stat()) for file in files if file.exists()]
         return sorted((str(f), s.st_mtime_ns, s.st_size, f.name == "lock" and held(f)) for f, s in present)
-
-    def _page(self) -> str:
-        collection = collect(self.directory)
-        return render_page(collection, content(collection), live=True)
-
-    def _content(self) -> str:
-        collection = collect(self.directory)
-        return render_content(collection, content(collection))
 
 
 class Handler(BaseHTTPRequestHandler):

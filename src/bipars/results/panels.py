@@ -56,9 +56,7 @@ class Record:
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
-        every = self.config.evaluation_every
-        done = self.status == "done"
-        due = evaluated(self.rows, every) if done else [row for row in self.rows if row["round"] % every == 0]
+        due = evaluated(self.rows, self.config.evaluation_every, self.status == "done")
         return [row for row in due if row.get("evaluation_return") is not None]
 
     @property

@@ -98,16 +98,8 @@ def to_csv(cells: Sequence[CellSummary]) -> str:
     terms = sorted({term for cell in cells for term in cell.weights})
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        [
-            "run",
-            "seed",
-            "steps_per_episode",
-            "steps_per_episode_over_all",
-            "true_return",
-            *(f"weight_{t}" for t in terms),
-        ]
-    )
+    head = ["run", "seed", "steps_per_episode", "steps_per_episode_over_all", "true_return"]
+    writer.writerow([*head, *(f"weight_{term}" for term in terms)])
     for cell in cells:
         for i, seed in enumerate(cell.seeds):
             weights: list[Any] = [f"{cell.weights[t][i]:.4f}" if t in cell.weights else "" for t in terms]

@@ -36,9 +36,8 @@ def load_results(directory: str | os.PathLike[str], grid: int | None = None) -> 
 
 
 def _frame(run: RunDirectory, root: Path, grid: int | None) -> "polars.DataFrame":
-    config, rows = run.config, run.metrics
-    every = config.evaluation_every
-    rows = evaluated(rows, every) if run.finished else [row for row in rows if row["round"] % every == 0]
+    config = run.config
+    rows = evaluated(run.metrics, config.evaluation_every, run.finished)
     steps = np.array([row["step"] for row in rows], int)
     if grid is not None and rows:
         wanted = evaluation_grid(rows[-1]["step"], grid)

@@ -57,8 +57,8 @@ class Evaluation(NamedTuple):
     def none(episodes: int) -> "Evaluation":
         """Before the first one."""
         # With their types given: weak ones would become strong, and what takes them be compiled anew.
-        nothing = jnp.full(episodes, jnp.nan, jnp.float32)
-        return Evaluation(nothing, jnp.zeros(episodes, jnp.int32), jnp.full((), jnp.nan, jnp.float32))
+        nothing = jnp.full(episodes, jnp.nan, float)
+        return Evaluation(nothing, jnp.zeros(episodes, jnp.int32), jnp.full((), jnp.nan, float))
 
 
 class Sampler(Protocol):

@@ -1,7 +1,7 @@
 """From a configuration to the sampler it trains in."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import jax
@@ -20,12 +20,18 @@ from bipars.rollout.batch import Sampler
 from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.jax_sampler import JaxSampler
 from bipars.settings.config import Config
-from bipars.shaping.given import GivenPotential
 from bipars.terms.term import CompiledTerm, RewardTerm, check_names, check_terms, evaluate_terms
 from bipars.terms.true_reward import TrueReward
 
 Env = gymnasium.Env[Any, Any] | Factory
 """An environment as an object: an instance, or a function that makes one."""
+
+
+class HasChecks(Protocol):
+    """A potential, which can be tried on first observations."""
+
+    def check_compiled(self, env: HasSpaces, obs: Any, action: Any) -> None: ...
+    def check_host(self, env: Any, obs: np.ndarray, action: np.ndarray) -> None: ...
 
 
 def environment_name(env: "str | Env") -> str:
@@ -99,7 +105,7 @@ def check_sampler(
     terms: tuple[RewardTerm, ...],
     true_reward: TrueReward,
     env: Env | None = None,
-    potential: GivenPotential | None = None,
+    potential: HasChecks | None = None,
 ) -> Spaces:
     """Tries all of them on one step, so that what does not work is found before training."""
     check_names(terms)

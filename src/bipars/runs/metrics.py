@@ -69,9 +69,9 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def evaluated(rows: list[dict[str, Any]], every: int) -> list[dict[str, Any]]:
-    """The rows of a finished run whose policy was evaluated: every so many, and the last."""
-    return [row for row in rows if row["round"] % every == 0 or row is rows[-1]]
+def evaluated(rows: list[dict[str, Any]], every: int, finished: bool = True) -> list[dict[str, Any]]:
+    """The rows whose policy was evaluated: every so many and, of a finished run, the last."""
+    return [row for row in rows if row["round"] % every == 0 or (finished and row is rows[-1])]
 
 
 def read_last_row(path: Path) -> dict[str, Any] | None:

@@ -52,6 +52,12 @@ class Snapshot:
         return Visited(**self._below(".visited."))
 
     @property
+    def visited_inputs(self) -> np.ndarray:
+        """Observations, and beside them the actions taken there."""
+        action = np.asarray(self.visited.action)
+        return np.column_stack([np.asarray(self.visited.obs), action if action.ndim > 1 else action[:, None]])
+
+    @property
     def visited_weights(self) -> np.ndarray:
         return self.arrays[".visited_weights"]
 

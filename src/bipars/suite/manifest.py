@@ -42,6 +42,14 @@ class Manifest:
                 planned.append(PlannedRun(seed_directory(root / cell.name, seed), config, cell.name))
         return planned
 
+    def finished_runs(self, root: Path) -> dict[str, list[RunDirectory]]:
+        """By the name of their cell."""
+        found: dict[str, list[RunDirectory]] = {}
+        for run in self.runs(root):
+            if run.finished:
+                found.setdefault(run.program, []).append(run.directory)
+        return found
+
 
 def is_suite(root: Path) -> bool:
     return (root / FILE).exists()

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from bipars.cli.suite import count_workers
 from bipars.errors import UsageError
 
 
@@ -32,7 +33,6 @@ class Report:
         from bipars.report.compare import make_comparisons
         from bipars.report.text import verdict_text
         from bipars.results.panels import collect
-        from bipars.suite.commands import count_workers
 
         workers = count_workers(self.workers)
         if self.out is not None:

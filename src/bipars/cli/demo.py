@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bipars.report.build import write_report
 from bipars.report.curves import plot_curves
-from bipars.report.text import results_text, verdict_text
+from bipars.report.text import show_results
 from bipars.results.panels import collect
 from bipars.runs.directory import check_root
 from bipars.suite.finish import runner_of
@@ -42,10 +42,7 @@ def run_demo(out: Path, workers: int) -> int:
     picture = out / "curves.png"
     by_label = {label: [run for run in runs if run.config.method == method] for method, label in LABELS.items()}
     plot_curves(by_label, "cart-pole with a harmful term", picture)
-    collection = collect(out)
-    print(results_text(collection))
-    print()
-    print(verdict_text(collection))
+    show_results(planned, out)
     print(f"\nCurves: {picture}")
-    print(f"Report: {write_report(collection)}")
+    print(f"Report: {write_report(collect(out))}")
     return 0

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bipars.suite.manifest import Manifest
     from bipars.suite.plan import Suite
 
+
 EngineName = Literal["local", "ray"]
 
 

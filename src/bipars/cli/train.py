@@ -1,23 +1,17 @@
-"""The command line. Each command is a dataclass: its fields are the flags, their docstrings the help."""
+"""`bipars train`, whose defaults follow the environment and the method."""
 
 import dataclasses
-import os
 import re
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro
 
-from bipars.errors import BiparsError, UsageError
-from bipars.monks.config import MonksConfig
-from bipars.report.commands import Render, Report, Watch
-from bipars.settings.base import unchecked
+from bipars.cli.suite import count_workers
+from bipars.errors import UsageError
 from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
-from bipars.suite.commands import Resume, SuiteCommand, count_workers, with_run
 
 PRESET = Config()
 """Defaults of the environment and method that stand on the command line."""
@@ -28,7 +22,8 @@ def follow_environment(arguments: Sequence[str]) -> None:
     from bipars.presets import preset
 
     global PRESET
-    PRESET = preset(_flag(arguments, "--env") or Config.env, _flag(arguments, "--method") or Config.method)
+    env, method = _flag(arguments, "--env") or Config.env, _flag(arguments, "--method") or Config.method
+    PRESET = dataclasses.replace(preset(env, method), potential=_usual_potential(env, method))
 
 
 SHORT = {"--unroll": "--upper.unroll", "--noise-penalty": "--upper.noise-penalty"}
@@ -64,15 +59,14 @@ def as_typed(message: str, arguments: Sequence[str]) -> str:
     return message
 
 
-def _usual_potential() -> str | None:
+def _usual_potential(env: str, method: str) -> str | None:
     """What `--potential` is where nobody gives it: the built-in one of cart-pole, for methods that take one."""
     from bipars.envs import find_compiled
     from bipars.methods import METHODS
     from bipars.shaping.given import usual_potential
 
-    method = METHODS.get(PRESET.method)
-    takes = None if method is None else method.potential_takes
-    return None if takes is None or find_compiled(PRESET.env) is None else usual_potential(takes)
+    takes = METHODS[method].potential_takes if method in METHODS else None
+    return None if takes is None or find_compiled(env) is None else usual_potential(takes)
 
 
 def _flag(arguments: Sequence[str], name: str) -> str | None:
@@ -105,7 +99,7 @@ class Train:
     """The true reward: env, env-minus-terms, or a key of info, such as info:is_success."""
     method: str = "mgl"
     """How the terms are used; `bipars list` explains each."""
-    potential: str | None = field(default_factory=_usual_potential)
+    potential: str | None = field(default_factory=lambda: PRESET.potential)
     """Potential of the methods pbrs, pba and dynamic-pbrs, such as upright or import:module.function."""
     seeds: str = "0"
     """Seeds, such as 0-4 or 0,3,7; one run each."""
@@ -145,28 +139,14 @@ class Train:
         from bipars.suite.work import check_cores, existing
 
         workers = count_workers(self.workers)
-        config = complete(
-            Config(
-                env=self.env,
-                env_options=dict(_parse_option(text) for text in self.env_option),
-                terms=self.term,
-                potential=self.potential,
-                method=self.method,
-                total_steps=self.steps,
-                vector=self.vector,
-                reward=self.reward,
-                evaluation_episodes=self.evaluation_episodes,
-                evaluation_every=self.evaluation_every,
-                checkpoint_every=self.checkpoint_every,
-                tensorboard=self.tensorboard,
-                threads=self.threads,
-                ppo=self.ppo,
-                weights=self.weights,
-                upper=self.upper,
-                dpba=self.dpba,
-                ddpg=self.ddpg,
-            )
+        alike = {part.name for part in dataclasses.fields(Config)} - {"weights_from"}
+        config = Config(
+            env_options=dict(_parse_option(text) for text in self.env_option),
+            terms=self.term,
+            total_steps=self.steps,
+            **{name: value for name, value in vars(self).items() if name in alike},
         )
+        config = complete(config)
         self._refuse_idle()
         check_cores(self.out, config, workers)
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
@@ -204,126 +184,6 @@ class Train:
                 )
 
 
-@dataclass(frozen=True)
-class List:
-    """List the environments, terms, methods and suites that exist."""
-
-    def run(self) -> int:
-        from bipars.envs import ENVIRONMENTS
-        from bipars.methods import METHODS
-        from bipars.suite.shipped import shipped
-        from bipars.terms.builtin import TERMS
-
-        print("environments:", ", ".join(ENVIRONMENTS))
-        print("terms:       ", ", ".join(TERMS))
-        print("suites:      ", ", ".join(shipped()))
-        print("methods:")
-        for name, method in METHODS.items():
-            print(f"  {name:14}{method.summary}")
-        return 0
-
-
-@dataclass(frozen=True)
-class Demo:
-    """Three ways to use a harmful reward term on cart-pole, side by side."""
-
-    out: Path = Path("demo")
-    """Directory for runs, table and curves."""
-    workers: int = 0
-    """Cores to use, one per run; 0 takes all."""
-
-    def run(self) -> int:
-        from bipars.demo import run_demo
-
-        return run_demo(self.out, count_workers(self.workers))
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Measure speed, side by side in one run."""
-
-    what: Annotated[str, tyro.conf.Positional] = "cartpole"
-    """What to measure: cartpole, methods, mujoco or suite."""
-    updates: int | None = None
-    """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco and 60 for suite."""
-    methods: tuple[str, ...] | None = None
-    """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
-    out: Path | None = None
-    """`bench methods`: directory for tables (CSV) and the figure of growth (PNG)."""
-    envs: int | None = None
-    """`bench mujoco`: environments side by side; by default 20, as in training."""
-
-    def run(self) -> int:
-        from bipars.bench import cartpole, methods, mujoco, suite
-        from bipars.errors import unknown
-
-        benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
-            "cartpole": (cartpole.run_bench, 30),
-            "methods": (partial(methods.run_bench, methods=self.methods or (), out=self.out), 10),
-            "mujoco": (partial(mujoco.run_bench, num_envs=mujoco.NUM_ENVS if self.envs is None else self.envs), 4),
-            "suite": (suite.run_bench, 60),
-        }
-        if self.what not in benchmarks:
-            raise unknown("benchmark", self.what, benchmarks)
-        if self.updates is not None and self.updates < 1:
-            raise UsageError(f"--updates is {self.updates}; expected at least 1")
-        if self.methods == ():
-            raise UsageError("--methods is empty; expected names, such as mgl imgl, or leave it out for all of them")
-        if self.what != "methods" and (self.methods or self.out):
-            raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
-        if self.what != "mujoco" and self.envs is not None:
-            raise UsageError(f"bench {self.what} does not take --envs; bench mujoco does")
-        run_bench, usual = benchmarks[self.what]
-        return run_bench(self.updates or usual)
-
-
-@dataclass(frozen=True)
-class Monks:
-    """Let independent learners play monks and gruel, the paper's game of M + 1 agents."""
-
-    monks: int = 2
-    """Number of monks."""
-    gruel: float = 1.0
-    """How much there is to share."""
-    seed: int = 0
-    """Seed of everything random."""
-    learn: MonksConfig = field(default_factory=MonksConfig)
-
-    def run(self) -> int:
-        import numpy as np
-
-        from bipars.monks.learn import Monastery
-        from bipars.monks.report import describe
-        from bipars.monks.rules import Game
-        from bipars.runtime import enable_compilation_cache
-
-        enable_compilation_cache()
-        game = Game(self.monks, self.gruel)
-        self.learn.check()
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"--seed is {self.seed}; expected a whole number in [0, 2^32)")
-        monastery, many = Monastery(game, self.learn), "s" if self.monks > 1 else ""
-        rounds_of_games = f"{self.learn.rounds} rounds of {self.learn.games} games"
-        print(f"{self.monks} monk{many} and the system play {rounds_of_games} ...")
-        _, rounds = monastery.learn(np.uint32(self.seed))
-        print(describe(game, self.learn, rounds))
-        return 0
-
-
-Command = (
-    Annotated[Train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff]
-    | Annotated[Resume, tyro.conf.subcommand("resume")]
-    | Annotated[SuiteCommand, tyro.conf.subcommand("suite")]
-    | Annotated[List, tyro.conf.subcommand("list")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Monks, tyro.conf.subcommand("monks")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Watch, tyro.conf.subcommand("watch")]
-    | Annotated[Render, tyro.conf.subcommand("render")]
-)
-
-
 def _parse_option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
@@ -336,43 +196,3 @@ def _parse_option(text: str) -> tuple[str, Any]:
     except ValueError:
         return name, value
     return name, int(number) if number.is_integer() and "." not in value else number
-
-
-def _parse(arguments: list[str]) -> Any:
-    follow_environment(arguments)
-    with unchecked():  # `Config` checks all of it, and its message is ours
-        return tyro.cli(
-            Command,
-            prog="bipars",
-            description="Learn how much each hand-written reward term should count, and where.",
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff,),
-        )
-
-
-def main(arguments: list[str] | None = None) -> int:
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    typed = sys.argv[1:] if arguments is None else arguments
-    try:
-        try:
-            return _parse(with_run(expand(typed))).run()
-        finally:
-            sys.stdout.flush()  # here, where it may fail: not when Python leaves
-    except BiparsError as error:
-        message = as_typed(str(error), typed) if typed[:1] == ["train"] else str(error)
-        print(f"bipars: {message}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # who read our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
-    except OSError as error:
-        if error.filename is None:
-            raise
-        print(f"bipars: {error.filename} cannot be used: {error.strerror}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-
-
-if __name__ == "__main__":
-    sys.exit(main())

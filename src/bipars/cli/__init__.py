@@ -1,0 +1,64 @@
+"""The command line. Each command is a dataclass: its fields are the flags, their docstrings the help."""
+
+import os
+import sys
+from typing import Annotated, Any
+
+import tyro
+
+from bipars.cli.explore import Bench, Demo, List, Monks
+from bipars.cli.report import Render, Report, Watch
+from bipars.cli.suite import Resume, SuiteCommand, with_run
+from bipars.cli.train import Train, as_typed, expand, follow_environment
+from bipars.errors import BiparsError
+from bipars.settings.base import unchecked
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[SuiteCommand, tyro.conf.subcommand("suite")]
+    | Annotated[List, tyro.conf.subcommand("list")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Monks, tyro.conf.subcommand("monks")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Watch, tyro.conf.subcommand("watch")]
+    | Annotated[Render, tyro.conf.subcommand("render")]
+)
+
+
+def _parse(arguments: list[str]) -> Any:
+    if arguments[:1] == ["train"]:
+        follow_environment(arguments)
+    with unchecked():  # `Config` checks all of it, and its message is ours
+        return tyro.cli(
+            Command,
+            prog="bipars",
+            description="Learn how much each hand-written reward term should count, and where.",
+            args=arguments,
+            config=(tyro.conf.FlagCreatePairsOff,),
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    typed = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            return _parse(with_run(expand(typed))).run()
+        finally:
+            sys.stdout.flush()  # here, where it may fail: not when Python leaves
+    except BiparsError as error:
+        message = as_typed(str(error), typed) if typed[:1] == ["train"] else str(error)
+        print(f"bipars: {message}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # who read our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"bipars: {error.filename} cannot be used: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,7 @@
+"""`python -m bipars.cli`."""
+
+import sys
+
+from bipars.cli import main
+
+sys.exit(main())

@@ -1,0 +1,118 @@
+"""Commands that need no run of your own: `list`, `demo`, `bench` and `monks`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from bipars.cli.suite import count_workers
+from bipars.errors import UsageError, unknown
+from bipars.monks.config import MonksConfig
+
+
+@dataclass(frozen=True)
+class List:
+    """List the environments, terms, methods and suites that exist."""
+
+    def run(self) -> int:
+        from bipars.envs import ENVIRONMENTS
+        from bipars.methods import METHODS
+        from bipars.suite.shipped import shipped
+        from bipars.terms.builtin import TERMS
+
+        print("environments:", ", ".join(ENVIRONMENTS))
+        print("terms:       ", ", ".join(TERMS))
+        print("suites:      ", ", ".join(shipped()))
+        print("methods:")
+        for name, method in METHODS.items():
+            print(f"  {name:14}{method.summary}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Three ways to use a harmful reward term on cart-pole, side by side."""
+
+    out: Path = Path("demo")
+    """Directory for runs, table and curves."""
+    workers: int = 0
+    """Cores to use, one per run; 0 takes all."""
+
+    def run(self) -> int:
+        from bipars.cli.demo import run_demo
+
+        return run_demo(self.out, count_workers(self.workers))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed, side by side in one run."""
+
+    what: Annotated[str, tyro.conf.Positional] = "cartpole"
+    """What to measure: cartpole, methods, mujoco or suite."""
+    updates: int | None = None
+    """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco and 60 for suite."""
+    methods: tuple[str, ...] | None = None
+    """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
+    out: Path | None = None
+    """`bench methods`: directory for tables (CSV) and the figure of growth (PNG)."""
+    envs: int | None = None
+    """`bench mujoco`: environments side by side; by default 20, as in training."""
+
+    def run(self) -> int:
+        from bipars.bench import cartpole, methods, mujoco, suite
+
+        benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
+            "cartpole": (cartpole.run_bench, 30),
+            "methods": (partial(methods.run_bench, methods=self.methods or (), out=self.out), 10),
+            "mujoco": (partial(mujoco.run_bench, num_envs=mujoco.NUM_ENVS if self.envs is None else self.envs), 4),
+            "suite": (suite.run_bench, 60),
+        }
+        if self.what not in benchmarks:
+            raise unknown("benchmark", self.what, benchmarks)
+        if self.updates is not None and self.updates < 1:
+            raise UsageError(f"--updates is {self.updates}; expected at least 1")
+        if self.methods == ():
+            raise UsageError("--methods is empty; expected names, such as mgl imgl, or leave it out for all of them")
+        if self.what != "methods" and (self.methods or self.out):
+            raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
+        if self.what != "mujoco" and self.envs is not None:
+            raise UsageError(f"bench {self.what} does not take --envs; bench mujoco does")
+        run_bench, usual = benchmarks[self.what]
+        return run_bench(self.updates or usual)
+
+
+@dataclass(frozen=True)
+class Monks:
+    """Let independent learners play monks and gruel, the paper's game of M + 1 agents."""
+
+    monks: int = 2
+    """Number of monks."""
+    gruel: float = 1.0
+    """How much there is to share."""
+    seed: int = 0
+    """Seed of everything random."""
+    learn: MonksConfig = field(default_factory=MonksConfig)
+
+    def run(self) -> int:
+        import numpy as np
+
+        from bipars.monks.learn import Monastery
+        from bipars.monks.report import describe
+        from bipars.monks.rules import Game
+        from bipars.runtime import enable_compilation_cache
+
+        enable_compilation_cache()
+        game = Game(self.monks, self.gruel)
+        self.learn.check()
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"--seed is {self.seed}; expected a whole number in [0, 2^32)")
+        monastery, many = Monastery(game, self.learn), "s" if self.monks > 1 else ""
+        rounds_of_games = f"{self.learn.rounds} rounds of {self.learn.games} games"
+        print(f"{self.monks} monk{many} and the system play {rounds_of_games} ...")
+        _, rounds = monastery.learn(np.uint32(self.seed))
+        print(describe(game, self.learn, rounds))
+        return 0
