@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bipars._gymnasium import register as _register
+from bipars import envs
 
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS
@@ -31,12 +31,10 @@ _HOMES = {
     "load_results": "results.table",
 }
 
-_register()
-
 __version__ = "0.1.0"
 __all__ = [
     "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DPBAConfig", "LearnedWeightFunction", "PPOConfig",
-    "Potential", "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__", "load_results",
+    "Potential", "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__", "envs", "load_results",
 ]  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from bipars.envs.registry import configure
 from bipars.errors import UsageError
 from bipars.integrations.callbacks import Callback, UpdateFunction, as_callbacks
 from bipars.methods import find_method
@@ -18,7 +19,7 @@ from bipars.rollout.make import Env, environment_name
 from bipars.runs.objects import Terms, as_terms, potential_name, take_objects
 from bipars.runs.progress import describe, make_bar
 from bipars.runs.stopping import stop_requests
-from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.config import DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
 from bipars.trained import TrainedAgent, whole_number
@@ -80,7 +81,7 @@ class BiPaRS(TrainedAgent):
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
         objects, recorded = take_objects(env, settings["env"], as_terms(terms), true_reward, potential)
-        config = Config.from_dict(settings)
+        config = configure(settings)
         # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.
         whole = complete(dataclasses.replace(config, total_steps=ENDLESS), objects)
         config = dataclasses.replace(whole, total_steps=config.total_steps)

@@ -24,9 +24,9 @@ from bipars.nets.weights import FORMS, make_weights
 from bipars.settings.base import require
 from bipars.settings.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.shaping.dpba import LearnedPotential
-from bipars.shaping.given import GivenPotential, Potential, Second, is_cartpole, usual_potential
+from bipars.shaping.given import GivenPotential, Potential, Second, usual_potential
 from bipars.shaping.potential_based import NoPotential, PotentialShaping
-from bipars.terms.builtin import TORQUE_LIMIT, TorqueTerm
+from bipars.terms.builtin import TORQUE_LIMIT, TorqueTerm, import_function
 from bipars.terms.term import RewardTerm
 from bipars.upper.base import Estimator, UpperLevel
 from bipars.upper.baseline import Baseline
@@ -83,8 +83,14 @@ class Method:
     """... or of one that is given, and what it is given besides the observation."""
     needs_terms: bool = False
     """Meaningless without a reward term; every method that learns weights is."""
-    deterministic: bool = False
-    """The policy is DDPG's (settings `ddpg`); its name begins with that."""
+    learner: Literal["ppo", "ddpg"] = "ppo"
+    """The lower level: a stochastic policy (settings `ppo`) or a deterministic one (`ddpg`)."""
+    name: str = ""
+    """Of a method that is given as an object."""
+
+    @property
+    def deterministic(self) -> bool:
+        return self.learner == "ddpg"
 
     def lower(self, config: Config, spaces: HasSpaces, num_terms: int) -> LowerLevel:
         learns = self.learns_weights and config.weights_from is None
@@ -281,8 +287,8 @@ METHODS: dict[str, Method] = {
         initial_weight=0.0,
         potential_takes="step",
     ),
-    "ddpg": Method("deterministic policy, no shaping", initial_weight=0.0, deterministic=True),
-    "ddpg-ns": Method("deterministic policy, naive shaping", initial_weight=1.0, deterministic=True),
+    "ddpg": Method("deterministic policy, no shaping", initial_weight=0.0, learner="ddpg"),
+    "ddpg-ns": Method("deterministic policy, naive shaping", initial_weight=1.0, learner="ddpg"),
     "ddpg-em": Method(
         "deterministic policy, explicit mapping",
         deterministic(lambda settings: DeterministicMapping()),
@@ -290,7 +296,7 @@ METHODS: dict[str, Method] = {
         continuous_form="state",
         shows_weights=True,
         learning_rate=DETERMINISTIC_LEARNING_RATE,
-        deterministic=True,
+        learner="ddpg",
     ),
     "ddpg-mgl": Method(
         "deterministic policy, meta-gradient learning",
@@ -298,7 +304,7 @@ METHODS: dict[str, Method] = {
         learns_weights=True,
         continuous_form="state",
         learning_rate=DETERMINISTIC_LEARNING_RATE,
-        deterministic=True,
+        learner="ddpg",
     ),
     "ddpg-imgl": Method(
         "deterministic policy, incremental meta-gradient learning",
@@ -306,7 +312,7 @@ METHODS: dict[str, Method] = {
         learns_weights=True,
         continuous_form="state",
         learning_rate=DETERMINISTIC_LEARNING_RATE,
-        deterministic=True,
+        learner="ddpg",
     ),
 }
 
@@ -317,10 +323,41 @@ MOST_STEPS_IN_ONE = 50
 """Sampling mode `round`: by how much its default step of phi is larger, at most."""
 
 
-def find_method(name: str) -> Method:
-    if not isinstance(name, str) or name not in METHODS:
-        raise unknown("method", str(name), METHODS)
+def find_method(name: "str | Method") -> Method:
+    """A row of the table by its name, or a method of one's own: the object, or import:module.thing."""
+    if isinstance(name, Method):
+        return name
+    if not isinstance(name, str):
+        raise UsageError(f"method is {name!r:.80}; expected a name, such as 'mgl', or a bipars.Method")
+    if name.startswith(IMPORT):
+        return _imported_method(name)
+    if name not in METHODS:
+        raise unknown("method", name, (*METHODS, "import:MODULE.METHOD"))
     return METHODS[name]
+
+
+IMPORT = "import:"
+
+
+def _imported_method(name: str) -> Method:
+    try:
+        found = import_function(name.removeprefix(IMPORT))
+    except ValueError as error:
+        raise UsageError(f"method '{name}' cannot be imported: {error}") from error
+    if not isinstance(found, Method):
+        raise UsageError(f"method '{name}' is {found!r:.80}; expected a bipars.Method")
+    return found
+
+
+def check_upper(name: str, upper: Any) -> UpperLevel:
+    """That what a method has built is an upper level."""
+    for verb in ("init", "update"):
+        if not callable(getattr(upper, verb, None)):
+            raise UsageError(
+                f"method '{name}' builds {upper!r:.80}, which has no {verb}(); an upper level has "
+                "init(weights, learner) and update(state, learner, data, key): see bipars/upper/base.py"
+            )
+    return upper
 
 
 def resolve(config: Config, env: HasSpaces) -> Config:
@@ -365,12 +402,12 @@ def resolve(config: Config, env: HasSpaces) -> Config:
             f"method '{config.method}' uses no potential; got '{potential}'. Use one of {', '.join(takers)}"
         )
     if method.potential_takes is not None and potential is None:
-        if not is_cartpole(env):
+        potential = usual_potential(config.env, method.potential_takes)
+        if potential is None:
             raise UsageError(
                 f"method '{config.method}' needs a potential: --potential import:module.function, or "
                 "potential=bipars.Potential(...) in Python"
             )
-        potential = usual_potential(method.potential_takes)
     initial = weights.initial if method.initial_weight is None else method.initial_weight
     rate = method.learning_rate or preset_learning_rate(config.terms)
     if config.upper.sampling == "round":

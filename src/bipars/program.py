@@ -14,14 +14,13 @@ from bipars.methods import find_method, resolve
 from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import Spaces
 from bipars.nets.weights import WeightFunction, make_weights
-from bipars.presets import task_term
 from bipars.rollout.make import Env, check_sampler, check_threads, is_compiled, make_sampler
 from bipars.rollout.stats import RoundStats
 from bipars.runtime import enable_compilation_cache
 from bipars.settings.config import Config
 from bipars.shaping.given import GivenPotential, Potential, make_potential
 from bipars.tensorboard import require_tensorboard
-from bipars.terms.builtin import make_term
+from bipars.terms.builtin import make_term, task_term
 from bipars.terms.term import RewardTerm, TermFunction
 from bipars.terms.true_reward import TrueReward
 from bipars.train import BiLevel, TrainState

@@ -196,8 +196,8 @@ def test_bad_settings_are_named(settings, message):
         (lambda: WeightConfig(low=float("nan")), "weights.low is nan; expected a number or none"),
         (lambda: WeightConfig(low=float("inf")), "weights.low is inf; expected a finite number or none"),
         (lambda: bipars.UpperConfig(noise_penalty=float("inf")), "upper.noise_penalty is inf"),
-        (lambda: bipars.Config.from_dict([]), r"config is \[\]; expected settings by name"),
-        (lambda: bipars.Config.from_dict({"ppo": 3}), "config.ppo is 3; expected settings by name"),
+        (lambda: bipars.configure([]), r"config is \[\]; expected settings by name"),
+        (lambda: bipars.configure({"ppo": 3}), "config.ppo is 3; expected settings by name"),
     ],
 )
 def test_values_that_could_not_be_saved_are_refused(make, message):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from bipars.envs.registry import configure
 from bipars.errors import UsageError
 from bipars.program import complete
-from bipars.settings.config import Config
 
 BAD = [
     ({"env": "cartpole"}, "needs continuous actions; environment 'cartpole' has 2 discrete ones. Use 'mgl'"),
@@ -31,5 +31,5 @@ def test_bad_input_is_named_before_training(settings, message):
         sizes = {"num_envs": 4, "update_period": 40, "gradient_steps": 4}
         given["ddpg"] = sizes | settings.get("ddpg", {})
     with pytest.raises(UsageError) as error:
-        complete(Config.from_dict(given))
+        complete(configure(given))
     assert message in str(error.value)

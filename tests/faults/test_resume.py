@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bipars.envs.registry import configure
 from bipars.program import _build, complete
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
@@ -24,7 +25,7 @@ def test_a_run_in_gymnasium_goes_on_to_the_same_bytes(env, stops, tmp_path):
     if env == "Hopper-v5":
         pytest.importorskip("mujoco")
     data = {"env": env, "terms": ["noise"], "total_steps": 384, "checkpoint_every": 2, "evaluation_episodes": 1}
-    config = complete(Config.from_dict(data | {"ppo": QUICK, "env_options": {}}))
+    config = complete(configure(data | {"ppo": QUICK, "env_options": {}}))
     calm = RunDirectory.create(tmp_path / "calm", config)
     assert execute(calm, never)
     broken = RunDirectory.create(tmp_path / "broken", config)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from bipars.envs import CartPole, make_compiled
-from bipars.envs.cartpole import advance
+from bipars.envs.cartpole import CartPole, advance
+from bipars.envs.registry import make_environment
 from bipars.errors import UsageError
 from bipars.program import complete
 from bipars.settings.config import Config
@@ -51,7 +51,7 @@ def test_continuous_action_is_clipped_and_scaled_by_the_force():
     np.testing.assert_allclose(half, full)
 
 
-@pytest.mark.parametrize("name", ["bipars/CartPole-v0", "bipars/CartPoleContinuous-v0"])
+@pytest.mark.parametrize("name", ["bipars/CartPole-v0", "bipars/CartPoleContinuous-v0", "cartpole"])
 @pytest.mark.filterwarnings("ignore:.*Box observation space.*")
 def test_registered_environments_pass_gymnasiums_checker(name):
     env = gymnasium.make(name)
@@ -60,7 +60,7 @@ def test_registered_environments_pass_gymnasiums_checker(name):
 
 
 def test_registered_environment_is_the_jax_environment():
-    env, ours = gymnasium.make("bipars/CartPoleContinuous-v0"), make_compiled("bipars/CartPoleContinuous-v0")
+    env, ours = gymnasium.make("bipars/CartPoleContinuous-v0"), make_environment("bipars/CartPoleContinuous-v0", {})
     obs, _ = env.reset(seed=3)
     rng = np.random.default_rng(0)
     for _ in range(50):
@@ -77,6 +77,6 @@ def test_bad_environments_are_named():
     with pytest.raises(UsageError, match="unknown environment 'cartpol'.*Did you mean 'cartpole'"):
         complete(Config(env="cartpol"))
     with pytest.raises(UsageError, match="does not take the options.*gravity"):
-        make_compiled("cartpole", {"gravity": 3})
+        make_environment("cartpole", {"gravity": 3})
     with pytest.raises(UsageError, match="force is -1"):
-        make_compiled("cartpole", {"force": -1})
+        make_environment("cartpole", {"force": -1})

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from bipars.compiling import compiled
-from bipars.presets import preset
+from bipars.envs.registry import preset
 from bipars.program import build, complete
 from bipars.settings.config import Config, PPOConfig
 

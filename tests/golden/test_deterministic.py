@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bipars
+from bipars.envs.registry import configure
 from bipars.lower.ddpg import follow, smoothed, td_target
 from bipars.lower.replay import Replay, Transitions, Units, bytes_per_transition
 from bipars.methods import METHODS
@@ -286,7 +287,7 @@ def test_saved_agents_go_on_with_what_they_remember(tmp_path):
 
 def test_the_default_capacity_keeps_checkpoints_small():
     for env, terms in (("cartpole-continuous", ("harmful",)), ("HalfCheetah-v5", ("torque",)), ("Humanoid-v5", ())):
-        config = complete(Config.from_dict({"env": env, "terms": terms, "method": "ddpg", "total_steps": 10**6}))
+        config = complete(configure({"env": env, "terms": terms, "method": "ddpg", "total_steps": 10**6}))
         sizes = {"cartpole-continuous": (4, 1, 1), "HalfCheetah-v5": (17, 6, 1), "Humanoid-v5": (348, 17, 0)}[env]
         replay = jax.eval_shape(lambda sizes=sizes, config=config: Replay.empty(config.ddpg.replay_capacity, *sizes))
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay.rows))

@@ -8,7 +8,7 @@ import pytest
 from bipars.envs.mujoco import TASKS, MujocoEnvironment
 from bipars.envs.spaces import native_actions
 from bipars.errors import UsageError
-from bipars.nets.policies import Network
+from bipars.nets.network import Network
 
 pytest.importorskip("mujoco.batch")
 

@@ -9,26 +9,25 @@ import pytest
 
 import bipars
 from bipars.cli.train import _flag, follow_environment
+from bipars.envs.registry import configure, find_family, preset
 from bipars.errors import UsageError
-from bipars.methods import find_method, has_use_for, resolve
+from bipars.methods import find_method, resolve
 from bipars.nets.spaces import BoxActions, Spaces
 from bipars.nets.weights import Range, ScalarWeights
-from bipars.presets import TORQUE_WEIGHTS, preset, task_term
 from bipars.program import build, complete
 from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
-from bipars.terms.builtin import make_term
+from bipars.terms.builtin import make_term, task_term
 from bipars.upper.rcpo import Multiplier
 
 HOPPER = Spaces(11, BoxActions(3))
 
 
 def test_mujoco_tasks_have_the_papers_settings():
-    assert TORQUE_WEIGHTS == {
-        "Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100
-    }  # fmt: skip
+    w = {"Swimmer-v5": 20, "Hopper-v5": 16, "Humanoid-v5": 20, "Walker2d-v5": 10, "HalfCheetah-v5": 100}
+    assert {task: find_family(task).term_scales["torque"] for task in w} == w
     rates = {}
     for method in ("em", "mgl", "imgl"):
-        config = resolve(Config.from_dict({"env": "Hopper-v5", "method": method, "terms": ["torque:16"]}), HOPPER)
+        config = resolve(configure({"env": "Hopper-v5", "method": method, "terms": ["torque:16"]}), HOPPER)
         rates[method] = config.weights.learning_rate
         assert config.ppo.policy_hidden == config.ppo.value_hidden == (64, 64, 64)
         assert (config.ppo.clip, config.ppo.max_grad_norm, config.ppo.gamma) == (0.2, 1.0, 0.999)
@@ -42,22 +41,22 @@ def test_mujoco_tasks_have_the_papers_settings():
 
 def test_one_step_of_phi_per_round_goes_as_far_as_one_per_step_of_theta():
     by_round = {"env": "cartpole", "terms": ["harmful"], "upper": {"sampling": "round"}}
-    assert complete(Config.from_dict(by_round)).weights.learning_rate == pytest.approx(50 * 5e-4)
+    assert complete(configure(by_round)).weights.learning_rate == pytest.approx(50 * 5e-4)
     given = by_round | {"weights": {"learning_rate": 1e-3}}
-    assert complete(Config.from_dict(given)).weights.learning_rate == 1e-3
+    assert complete(configure(given)).weights.learning_rate == 1e-3
 
 
 def test_what_is_given_goes_before_the_preset():
-    config = Config.from_dict({"env": "Pendulum-v1", "ppo": {"gamma": 0.5}})
+    config = configure({"env": "Pendulum-v1", "ppo": {"gamma": 0.5}})
     assert config.ppo.gamma == 0.5
     assert config.ppo.policy_hidden == (64, 64)
-    assert Config.from_dict(config.to_dict()) == config
-    assert Config.from_dict({}) == preset("cartpole")
+    assert configure(config.to_dict()) == config
+    assert configure({}) == preset("cartpole")
 
 
 def test_environments_of_others_have_a_baseline_and_trust_for_those_who_ask():
     assert preset("Pendulum-v1").upper == UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True)
-    given = Config.from_dict({"env": "Pendulum-v1", "upper": {"earned_trust": True}})
+    given = configure({"env": "Pendulum-v1", "upper": {"earned_trust": True}})
     assert given.upper == UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True, earned_trust=True)
     for env in ("cartpole", "Hopper-v5"):
         assert preset(env).upper.earned_trust
@@ -90,15 +89,16 @@ def test_the_torque_term_takes_the_tasks_w():
 
 def test_rcpo_raises_its_multiplier_above_the_limit_and_keeps_it_above_zero():
     weights = ScalarWeights(jnp.zeros(1), Range(0.0, None, None))
-    rule = Multiplier(limit=0.25, rate=0.1, decay=0.5, highest=0.03)
+    rule = Multiplier(None, limit=0.25, rate=0.1, decay=0.5, highest=0.03)
     costly, cheap = -0.45 * jnp.ones((4, 2, 1)), jnp.zeros((4, 2, 1))
-    up = rule.update(weights, costly, jnp.asarray(0))
+    up = rule.step(weights, costly, jnp.asarray(0))
     np.testing.assert_allclose(up.value, 0.1 * (0.45 - 0.25), rtol=1e-6)
-    later = rule.update(up, costly, jnp.asarray(1))
+    later = rule.step(up, costly, jnp.asarray(1))
     np.testing.assert_allclose(later.value, 0.02 + 0.05 * 0.2, rtol=1e-6)
-    np.testing.assert_allclose(rule.update(later, costly, jnp.asarray(0)).value, 0.03, rtol=1e-6)
-    np.testing.assert_allclose(rule.update(up, cheap, jnp.asarray(0)).value, 0.0, atol=0)
-    assert find_method("rcpo").multiplier == Multiplier(0.25, 5e-5, 1 - 1e-9, 1e4)
+    np.testing.assert_allclose(rule.step(later, costly, jnp.asarray(0)).value, 0.03, rtol=1e-6)
+    np.testing.assert_allclose(rule.step(up, cheap, jnp.asarray(0)).value, 0.0, atol=0)
+    found = find_method("rcpo").upper(Config(), None)
+    assert (found.limit, found.rate, found.decay, found.highest) == (0.25, 5e-5, 1 - 1e-9, 1e4)
 
 
 def test_rcpo_trains_on_the_cost(monkeypatch):
@@ -118,7 +118,7 @@ def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start
 
 OTHER_VALUES = {
     "sampling": "round", "second_order": "exact", "memory": 0.3, "unroll": 2, "horizon": "gamma-lambda",
-    "through_normaliser": True, "follow_weights": False, "noise_penalty": 0.5, "earned_trust": True,
+    "follow_weights": False, "noise_penalty": 0.5, "earned_trust": True,
     "relative_value_loss": False, "baseline": True,
 }  # fmt: skip
 
@@ -137,11 +137,11 @@ def test_a_method_has_no_use_for_settings_that_leave_its_program_as_it_is(method
         return jax.jit(loop.iterate).lower(jax.eval_shape(loop.init, jnp.uint32(0)), jnp.uint32(0)).as_text()
 
     usual = program()
-    idle = {name: value for name, value in OTHER_VALUES.items() if not has_use_for(method, name)}
+    idle = {name: value for name, value in OTHER_VALUES.items() if name not in find_method(method).settings}
     if method == "unrolled":
         del idle["sampling"]  # refused with a reason of its own
     assert program(**idle) == usual
     assert set(OTHER_VALUES) == {part.name for part in fields(UpperConfig)}
     for name, value in OTHER_VALUES.items():
-        if has_use_for(method, name):
+        if name in find_method(method).settings:
             assert program(**{name: value}) != usual, name

@@ -231,7 +231,7 @@ def test_numpy_numbers_become_pythons_and_infinite_means_no_bound():
         ),
         weights=WeightConfig(low=-np.inf, high=np.inf, initial=jnp.float32(0.5), max_grad_norm=float("inf")),
     )
-    assert bipars.Config.from_dict(config.to_dict()) == config
+    assert bipars.configure(config.to_dict()) == config
     assert [type(x) for x in (config.seed, config.ppo.clip, config.ppo.policy_hidden[0])] == [int, float, int]
     assert config.ppo.relative_value_loss is True
     assert (config.weights.low, config.weights.high, config.weights.max_grad_norm) == (None, None, None)

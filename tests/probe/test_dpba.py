@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bipars
+from bipars.envs.registry import configure
 from bipars.nets.policies import make_policy
 from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
 from bipars.program import build, complete
@@ -82,7 +83,7 @@ def test_the_network_has_one_output_per_discrete_action():
 
 
 def test_the_papers_two_sizes():
-    small, large = Config.from_dict({"env": "cartpole"}).dpba, Config.from_dict({"env": "Hopper-v5"}).dpba
+    small, large = configure({"env": "cartpole"}).dpba, configure({"env": "Hopper-v5"}).dpba
     assert (small.hidden, small.learning_rate, small.max_grad_norm) == ((16, 8), 5e-4, None)
     assert (large.hidden, large.learning_rate, large.max_grad_norm) == ((64, 64), 5e-4, 10.0)
 

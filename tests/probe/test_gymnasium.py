@@ -11,12 +11,12 @@ from gymnasium import spaces
 
 import bipars
 from bipars.envs.gym import GymnasiumEnvironment
+from bipars.envs.registry import configure
 from bipars.errors import TermError, UsageError
 from bipars.program import complete
 from bipars.rollout.host_sampler import HostSampler
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
-from bipars.settings.config import Config
 from bipars.terms.true_reward import TrueReward
 from envs_of_others import QUICK, Counter, Push, quick
 
@@ -256,7 +256,7 @@ def test_rarely_evaluated_runs_finish_and_are_plotted(tmp_path):
     from bipars.results.summary import summarise_runs, table
 
     data = {"env": "Pendulum-v1", "terms": ["noise"], "total_steps": 192, "evaluation_every": 2}
-    config = complete(Config.from_dict(data | {"ppo": QUICK, "evaluation_episodes": 1}))
+    config = complete(configure(data | {"ppo": QUICK, "evaluation_episodes": 1}))
     run = RunDirectory.create(tmp_path / "cell" / "seed-0000", config)
     assert execute(run, lambda: False)
     assert [row["evaluation_return"] is None for row in run.metrics] == [True, False, False]

@@ -10,8 +10,9 @@ from PIL import Image
 
 import bipars
 from bipars.cli import main
+from bipars.envs.registry import find_family
 from bipars.errors import UsageError
-from bipars.report.render import draw_cartpole, make_drawn, render_episode
+from bipars.report.render import make_drawn, render_episode
 
 SMALL = {"update_period": 40, "num_envs": 2, "gradient_steps": 1, "batch_size": 8, "policy_hidden": (4,)}
 
@@ -51,7 +52,7 @@ def test_the_pole_leans_where_it_leans():
     blue = [(0.0, 0.0, angle, 0.0) for angle in (-0.2, 0.2)]
     columns = []
     for state in blue:
-        pixels = np.asarray(draw_cartpole(np.array(state))).astype(int)
+        pixels = find_family("cartpole").draw(np.array(state)).astype(int)
         pole = (pixels[:250, :, 2] > 150) & (pixels[:250, :, 0] < 60)
         columns.append(np.nonzero(pole)[1].mean())
     assert columns[0] < 240 < columns[1]

@@ -15,6 +15,7 @@ import pytest
 
 from bipars.cli import main
 from bipars.compiling import at_once
+from bipars.envs.registry import configure
 from bipars.errors import UsageError
 from bipars.program import build, complete
 from bipars.results.panels import collect
@@ -47,7 +48,7 @@ def test_what_goes_wrong_in_either_call_is_heard_of(really, failing):
 def rounds(method, threads, upper=None):
     pytest.importorskip("mujoco.batch")
     settings = {"env": "Hopper-v5", "terms": ["torque"], "method": method, "ppo": SMALL, "evaluation_episodes": 2}
-    config = complete(Config.from_dict(settings | {"threads": threads, "upper": upper or {}}))
+    config = complete(configure(settings | {"threads": threads, "upper": upper or {}}))
     program = build(config, share=False)
     state, seen = program.init(0), []
     for _ in range(2):
@@ -90,11 +91,11 @@ def test_threads_without_work_are_refused(settings, message):
     pytest.importorskip("mujoco.batch")
     config = {"env": "Pendulum-v1", "terms": ["torque"], "threads": 2} | settings
     with pytest.raises(UsageError, match=message):
-        complete(Config.from_dict(config))
+        complete(configure(config))
 
 
 def planned(tmp_path, threads, seeds):
-    config = Config.from_dict({"env": "Pendulum-v1", "terms": ["torque"], "threads": threads})
+    config = configure({"env": "Pendulum-v1", "terms": ["torque"], "threads": threads})
     text = config.program_text()
     return [PlannedRun(tmp_path / f"{threads}-{seed}", replace(config, seed=seed), text) for seed in range(seeds)]
 
@@ -176,12 +177,6 @@ def test_a_seed_that_was_trained_twice_is_no_second_seed(tmp_path):
     ]  # fmt: skip
     (panel,) = collect(tmp_path / "one").panels
     assert [len(cell.records) for cell in panel.cells] == [2]
-
-
-def test_where_threads_were_once_they_are_still_read():
-    config = Config.from_dict({"env": "Hopper-v5", "env_options": {"threads": 2, "healthy_reward": 0.5}})
-    assert (config.threads, config.env_options) == (2, {"healthy_reward": 0.5})
-    assert Config.from_dict({"env": "mine", "env_options": {"threads": 2}}).env_options == {"threads": 2}
 
 
 def test_a_suite_that_asks_for_more_cores_than_there_are_leaves_nothing_behind(tmp_path, capfd):

@@ -82,9 +82,9 @@ def measure_point(line: Line, size: int) -> Point:
     """One size: seconds of one step of phi, or of the derivatives for a whole update."""
     import jax
 
+    from bipars.envs.registry import configure
     from bipars.nets.mlp import count_parameters
     from bipars.program import build, complete
-    from bipars.settings.config import Config
     from bipars.upper.mgl import advantage_jacobian
 
     width = {"n": SMALL, "m": SMALL} | ({} if line.grows == "K" else {line.grows: size})
@@ -95,7 +95,7 @@ def measure_point(line: Line, size: int) -> Point:
         "weights": {"hidden": [width["m"]] * 2},
         "upper": line.settings.get("upper", {}) | ({"unroll": size} if line.grows == "K" else {}),
     }
-    config = complete(Config.from_dict(settings))
+    config = complete(configure(settings))
     loop = build(config).algorithm
     estimator = _estimator(loop.upper)
     remembered, (step, after, weights), data = _invent(lambda: _shapes(loop, estimator))

@@ -73,7 +73,7 @@ def _rate(step: Callable[[np.ndarray], Any], actions: np.ndarray) -> float:
 
 def _nothing_to_say(observation_size: int, action_size: int) -> Any:
     """A network that leaves actions to their noise."""
-    from bipars.nets.policies import Network
+    from bipars.nets.network import Network
 
     nothing = np.zeros(observation_size, np.float32), np.zeros(action_size, np.float32)
     ones = np.ones(observation_size, np.float32), np.ones(action_size, np.float32)
@@ -109,8 +109,8 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     import jax.numpy as jnp
 
     from bipars.envs.mujoco import MujocoEnvironment
+    from bipars.envs.registry import configure
     from bipars.program import build, complete
-    from bipars.settings.config import Config
 
     settings = {
         "env": task,
@@ -120,7 +120,7 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
         "evaluation_every": 1_000_000,
         "ppo": {"num_envs": num_envs},
     }
-    config = Config.from_dict(settings)
+    config = configure(settings)
     assert config.ppo.update_period == STEPS
     algorithm = build(complete(config)).algorithm
     sampler: Any = _Noting(algorithm.sampler)

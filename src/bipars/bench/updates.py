@@ -19,11 +19,11 @@ def measure(updates: int, settings: dict[str, Any]) -> dict[str, float]:
     import jax
     import numpy as np
 
+    from bipars.envs.registry import configure
     from bipars.program import build, complete
-    from bipars.settings.config import Config
 
     began = time.perf_counter()
-    config = complete(Config.from_dict(settings))
+    config = complete(configure(settings))
     program, seed = build(config), np.uint32(0)
     state = program.init(0)
     jax.config.update("jax_disable_most_optimizations", False)  # `hurry` concerns what is not timed

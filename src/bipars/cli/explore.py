@@ -18,12 +18,12 @@ class List:
     """List the environments, terms, methods and suites that exist."""
 
     def run(self) -> int:
-        from bipars.envs import ENVIRONMENTS
+        from bipars.envs.registry import ANY, known_names
         from bipars.methods import METHODS
         from bipars.suite.shipped import shipped
         from bipars.terms.builtin import TERMS
 
-        print("environments:", ", ".join(ENVIRONMENTS))
+        print("environments:", ", ".join([*known_names(), ANY]))
         print("terms:       ", ", ".join(TERMS))
         print("suites:      ", ", ".join(shipped()))
         print("methods:")

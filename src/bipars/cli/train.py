@@ -19,7 +19,7 @@ PRESET = Config()
 
 def follow_environment(arguments: Sequence[str]) -> None:
     """Makes the flags' defaults, and the help that shows them, those of `--env` and `--method`."""
-    from bipars.presets import preset
+    from bipars.envs.registry import preset
 
     global PRESET
     env, method = _flag(arguments, "--env") or Config.env, _flag(arguments, "--method") or Config.method
@@ -60,13 +60,12 @@ def as_typed(message: str, arguments: Sequence[str]) -> str:
 
 
 def _usual_potential(env: str, method: str) -> str | None:
-    """What `--potential` is where nobody gives it: the built-in one of cart-pole, for methods that take one."""
-    from bipars.envs import find_compiled
+    """What `--potential` is where nobody gives it: the family's, for methods that take one."""
     from bipars.methods import METHODS
     from bipars.shaping.given import usual_potential
 
     takes = METHODS[method].potential_takes if method in METHODS else None
-    return None if takes is None or find_compiled(env) is None else usual_potential(takes)
+    return None if takes is None else usual_potential(env, takes)
 
 
 def _flag(arguments: Sequence[str], name: str) -> str | None:

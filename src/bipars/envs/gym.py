@@ -4,7 +4,7 @@ import copy
 import difflib
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium
@@ -13,9 +13,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from bipars.envs import spaces
 from bipars.envs.host import Step, Steps
+from bipars.envs.registry import ANY, EnvironmentFamily, known_names, register, take_options
 from bipars.errors import EnvError, UsageError
-from bipars.nets.policies import Network
+from bipars.nets.network import Network
 from bipars.runtime import allowed_cores
+from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.importing import import_from_here
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -175,30 +178,94 @@ def _by_id(name: str, options: Mapping[str, Any]) -> Factory:
     module, _, plain = name.rpartition(":")
     try:
         if module:
-            import_module(module)
+            import_from_here(module)
         spec = gymnasium.spec(plain)
     except ImportError as error:
         raise UsageError(f"environment '{name}': the module before the colon cannot be imported: {error}") from error
     except gymnasium.error.Error as error:
-        from bipars.envs import ENVIRONMENTS
-
-        known = [*ENVIRONMENTS, *gymnasium.registry]
-        close = difflib.get_close_matches(name, known, 3)
+        known = known_names()
+        if plain in known:
+            raise UsageError(f"environment '{name}' is not made by Gymnasium; leave vector at 'auto'") from error
+        close = difflib.get_close_matches(name, dict.fromkeys([*known, *gymnasium.registry]), 3)
         hint = f"Did you mean {' or '.join(repr(one) for one in close)}? " if close else ""
         raise UsageError(
-            f"unknown environment '{name}'. {hint}Known are {', '.join(ENVIRONMENTS)} and every id of Gymnasium "
+            f"unknown environment '{name}'. {hint}Known are {', '.join(known)} and every id of Gymnasium "
             f"(python -c 'import gymnasium; gymnasium.pprint_registry()'); for one of your own, write module:id"
         ) from error
 
     def make() -> gymnasium.Env[Any, Any]:
         try:
-            return gymnasium.make(name, **options)
+            return take_options(name, lambda **given: gymnasium.make(name, **given), options)
         except gymnasium.error.DependencyNotInstalled as error:
             extra = "pip install 'bipars[mujoco]'" if "mujoco" in str(error) else str(error)
             raise UsageError(f"environment '{name}' needs a package that is not installed: {extra}") from error
-        except TypeError as error:
-            raise UsageError(f"environment '{name}' does not take the options {dict(options)}: {error}") from error
 
     if spec.entry_point is None:
         raise UsageError(f"environment '{name}' has no entry point, so it cannot be made")
     return make
+
+
+LARGE_POTENTIAL = DPBAConfig(hidden=(64, 64), max_grad_norm=10.0)
+"""The potential's network, of the paper's MuJoCo tasks as well."""
+
+
+def preset(method: str) -> Config:
+    """Settings that work for environments nobody here has seen."""
+    config = Config(method=method)
+    if config.lower is config.ddpg:
+        return replace(
+            config,
+            total_steps=50_000,
+            evaluation_episodes=10,
+            evaluation_every=5,
+            ddpg=replace(td3(method), num_envs=4, gradient_steps=1_000, exploration_noise=0.1),
+        )
+    return replace(
+        config,
+        total_steps=300_000,
+        evaluation_episodes=10,
+        ppo=PPOConfig(
+            policy_hidden=(64, 64),
+            value_hidden=(64, 64),
+            activation="tanh",
+            initial_std=1.0,
+            num_envs=8,
+            update_period=4096,
+            gradient_steps=320,
+            batch_size=128,
+            clip=0.2,
+            gamma=0.99,
+            policy_learning_rate=3e-4,
+            value_learning_rate=1e-3,
+            max_grad_norm=0.5,
+            normalise_observations=True,
+            normalise_returns=True,
+        ),
+        weights=head_start(method),
+        # docs/results-environments.md has the measurements
+        upper=UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True),
+        dpba=LARGE_POTENTIAL,
+    )
+
+
+def head_start(method: str) -> WeightConfig:
+    """A network gets away from its start in the first rounds, before the policy has learned much from it."""
+    return WeightConfig(head_start=20.0 if method in ("mgl", "imgl", "unrolled") else 0.0)
+
+
+def td3(method: str) -> DDPGConfig:
+    """DDPG with TD3's additions."""
+    settings = DDPGConfig(twin_critics=True, policy_delay=2, target_noise=0.2)
+    # docs/deterministic.md has the measurements
+    return replace(settings, noise_penalty=0.0) if method == "ddpg-imgl" else settings
+
+
+GYMNASIUM = EnvironmentFamily(ANY, preset)
+register(GYMNASIUM)
+for name, observations in {
+    "Pendulum-v1": ("cos(angle)", "sin(angle)", "angular velocity"),
+    "Acrobot-v1": ("cos(angle 1)", "sin(angle 1)", "cos(angle 2)", "sin(angle 2)", "speed 1", "speed 2"),
+    "MountainCar-v0": ("position", "velocity"),
+    "MountainCarContinuous-v0": ("position", "velocity"),
+}.items():
+    register(replace(GYMNASIUM, name=name, observations=observations))

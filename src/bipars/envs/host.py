@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Space
 
-from bipars.nets.policies import Network
+from bipars.nets.network import Network
 from bipars.nets.spaces import ActionSpace
 
 

@@ -6,7 +6,8 @@ Many steps at a time, the policy's acting included, are the business of `mujoco_
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Space
 
+from bipars.envs import gym
 from bipars.envs.host import Step, Steps
+from bipars.envs.registry import EnvironmentFamily, register
 from bipars.envs.spaces import native_actions
 from bipars.errors import UsageError, unknown
-from bipars.nets.mlp import clip
-from bipars.nets.policies import Network
+from bipars.nets.network import Network
 from bipars.nets.spaces import ActionSpace, BoxActions
+from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,21 @@ class Task:
     """Velocities start normally distributed instead of uniformly."""
     bodies: bool = False
     """The bodies' inertias, velocities and contact forces are observed, and contacts cost reward."""
+    torque: float = 20
+    """w of the torque term, which brings it to the scale of the task's reward (the paper's table of appendix D)."""
+    total_steps: int = 3_200_000
+    """Of a run."""
+    simple_imgl: bool = False
+    """IMGL's n x m matrix takes a smaller policy, and no second order."""
+    observations: tuple[str, ...] = ()
+    """What the numbers of an observation are called."""
 
+
+def _sides(first: str, second: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{side} {name}" for side in (first, second) for name in names)
+
+
+_SPEEDS = ("forward speed", "upward speed", "torso speed")
 
 TASKS = {
     "Swimmer-v5": Task(
@@ -49,12 +66,21 @@ TASKS = {
         frame_skip=4,
         options={"forward_reward_weight": 1.0, "ctrl_cost_weight": 1e-4, "reset_noise_scale": 0.1},
         unseen=2,
+        observations=(
+            *("front angle", "joint 1 angle", "joint 2 angle"),
+            *("x speed", "y speed", "front speed", "joint 1 speed", "joint 2 speed"),
+        ),
     ),
     "HalfCheetah-v5": Task(
         "half_cheetah.xml",
         frame_skip=5,
         options={"forward_reward_weight": 1.0, "ctrl_cost_weight": 0.1, "reset_noise_scale": 0.1},
         normal_start=True,
+        torque=100,
+        observations=(
+            *("height", "torso angle", *_sides("back", "front", "thigh angle", "shin angle", "foot angle")),
+            *(*_SPEEDS, *_sides("back", "front", "thigh speed", "shin speed", "foot speed")),
+        ),
     ),
     "Hopper-v5": Task(
         "hopper.xml",
@@ -70,6 +96,11 @@ TASKS = {
             "healthy_angle_range": (-0.2, 0.2),
         },
         max_velocity=10.0,
+        torque=16,
+        observations=(
+            *("height", "torso angle", "thigh angle", "leg angle", "foot angle"),
+            *(*_SPEEDS, "thigh speed", "leg speed", "foot speed"),
+        ),
     ),
     "Walker2d-v5": Task(
         "walker2d_v5.xml",
@@ -84,6 +115,12 @@ TASKS = {
             "healthy_angle_range": (-1.0, 1.0),
         },
         max_velocity=10.0,
+        torque=10,
+        total_steps=4_800_000,
+        observations=(
+            *("height", "torso angle", *_sides("right", "left", "thigh angle", "leg angle", "foot angle")),
+            *(*_SPEEDS, *_sides("right", "left", "thigh speed", "leg speed", "foot speed")),
+        ),
     ),
     "Humanoid-v5": Task(
         "humanoid.xml",
@@ -101,6 +138,7 @@ TASKS = {
         unseen=2,
         height=2,
         bodies=True,
+        simple_imgl=True,
     ),
 }
 
@@ -212,7 +250,7 @@ class MujocoEnvironment:
         fields = self._as_fields(record.row)
         if self._task.bodies:
             self._memory["contact_force"][:] = self._as_fields(row)["cfrc_ext"]
-        action = native_actions(self.action_space)(clip(record.action, -1.0, 1.0))  # type: ignore[arg-type]
+        action = native_actions(self.action_space)(np.clip(record.action, -1.0, 1.0))
         reward, _, info = self._outcome(fields, (record.place - record.left) / self._dt, action)
         infos: list[Mapping[str, Any]] = [
             dict(zip(info, values, strict=True)) for values in zip(*info.values(), strict=True)
@@ -430,3 +468,54 @@ def _load(mujoco: Any, file: str) -> Any:
         return mujoco.MjModel.from_xml_path(str(Path(gymnasium.__file__).parent / "envs/mujoco/assets" / file))
     finally:
         mujoco.set_mju_user_warning(previous)
+
+
+def preset(task: Task, method: str) -> Config:
+    """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised,
+    trust that must be earned."""
+    config = gym.preset(method)
+    weights = WeightConfig(low=-1.0, high=1.0, max_grad_norm=10.0)
+    if config.lower is config.ddpg:
+        return replace(
+            config,
+            total_steps=300_000,
+            checkpoint_every=50,
+            evaluation_every=10,
+            weights=replace(weights, learning_rate=3e-5),
+            ddpg=replace(config.ddpg, warmup_steps=10_000, batch_size=256),
+        )
+    ppo = PPOConfig(
+        policy_hidden=(64, 64, 64),
+        value_hidden=(64, 64, 64),
+        clip=0.2,
+        max_grad_norm=1.0,
+        normalise_observations=True,
+        normalise_returns=True,
+    )
+    upper = UpperConfig(noise_penalty=1.0, earned_trust=True)  # docs/results-environments.md has the measurements
+    if method == "imgl" and task.simple_imgl:
+        ppo, upper = replace(ppo, policy_hidden=(32, 32)), replace(upper, second_order="none")
+    return Config(
+        method=method,
+        total_steps=task.total_steps,
+        ppo=ppo,
+        upper=upper,
+        weights=replace(weights, learning_rate=1e-3) if method in ("mgl", "imgl") else weights,
+        dpba=gym.LARGE_POTENTIAL,
+    )
+
+
+def make(name: str, num_envs: int, threads: int, /, **options: Any) -> MujocoEnvironment:
+    return MujocoEnvironment(name, num_envs, threads, **options)
+
+
+for name, task in TASKS.items():
+    register(
+        EnvironmentFamily(
+            name,
+            partial(preset, task),
+            make_host=partial(make, name),
+            observations=task.observations,
+            term_scales={"torque": task.torque},
+        )
+    )

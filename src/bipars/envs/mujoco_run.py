@@ -20,7 +20,7 @@ import numpy as np
 from llvmlite import binding
 from numba import types
 
-from bipars.nets.policies import Network
+from bipars.nets.network import Network
 
 STATE = mujoco.mjtState
 WHOLE = STATE.mjSTATE_INTEGRATION

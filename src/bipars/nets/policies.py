@@ -1,15 +1,14 @@
 """Stochastic policies. Each takes its random numbers as an argument, drawn by the caller."""
 
-from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.errors import UsageError
 from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot
+from bipars.nets.network import Network
 from bipars.nets.per_sample import PerSampleGradients
 from bipars.nets.running import LIMIT, Scale
 from bipars.nets.spaces import BoxActions, HasSpaces
@@ -131,32 +130,6 @@ class NormalisedPolicy:
 
     def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
         return self.policy.spread(self.scale(obs))
-
-
-class Network(NamedTuple):
-    """A Gaussian policy as NumPy's arrays, for code that knows nothing of policies."""
-
-    mean: np.ndarray
-    std: np.ndarray
-    limit: np.float32
-    """Observations are taken in units of `std` from `mean`, and at most so large."""
-    weights: tuple[np.ndarray, ...]
-    biases: tuple[np.ndarray, ...]
-    relu: bool
-    """Between layers; else it is tanh."""
-    spread: np.ndarray
-    """(action,): the standard deviation of actions."""
-
-    def check(self, observations: int, actions: int) -> None:
-        """That it maps so many numbers to so many: compiled code looks at no shape."""
-        sizes = (observations, *(bias.size for bias in self.biases))
-        expected = [(observations,)] * 2 + [*pairwise(sizes)] + [(size,) for size in sizes[1:]] + [(actions,)] * 2
-        found = [self.mean, self.std, *self.weights, *self.biases, self.biases[-1], self.spread]
-        if [part.shape for part in found] != expected:
-            raise UsageError(
-                f"the network's arrays have shapes {[part.shape for part in found]}; expected {expected}, for "
-                f"{observations} observations and {actions} actions"
-            )
 
 
 def as_network(policy: Policy) -> Network | None:

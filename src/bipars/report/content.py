@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bipars.envs import find_compiled
+from bipars.envs.registry import find_family
 from bipars.nets.running import EPSILON, LIMIT
 from bipars.report.inside import look_inside
 from bipars.results.panels import Cell, Collection, Panel
@@ -43,7 +43,8 @@ def content(collection: Collection) -> dict[str, Any]:
 
 def panel_content(panel: Panel, budget: float) -> dict[str, Any]:
     cells = [cell for cell in panel.cells if cell.evaluated]
-    effort = find_compiled(panel.env) is None and any(
+    family = find_family(panel.env)
+    effort = "evaluation_action_size" in family.measures and any(
         row["evaluation_action_size"] for cell in cells for row in cell.evaluated[0].evaluations[-1:]
         if row.get("evaluation_action_size") is not None
     )  # fmt: skip
@@ -53,7 +54,7 @@ def panel_content(panel: Panel, budget: float) -> dict[str, Any]:
         "terms": [{"name": term, "short": short_name(term)} for term in panel.terms],
         "main": next((v.cell.label for v in verdicts(panel)), None),
         "effort": effort,
-        "poles": find_compiled(panel.env) is not None,
+        "weight_map": None if family.weight_map is None else family.weight_map._asdict(),
         "cells": [_cell(cell, panel) for cell in cells],
         "inside": look_inside(panel, budget),
     }

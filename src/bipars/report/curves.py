@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bipars.envs import find_compiled
+from bipars.envs.registry import find_family
 from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory
 
@@ -25,15 +25,17 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     from matplotlib.ticker import EngFormatter
 
     metrics = {name: [run.metrics for run in runs] for name, runs in cells.items()}
-    poles = all(find_compiled(run.config.env) for runs in cells.values() for run in runs)
-    effort = any(row["evaluation_action_size"] for runs in metrics.values() for row in runs[0]) and not poles
+    shown = [find_family(run.config.env).measures for runs in cells.values() for run in runs]
+    lengths = all(measures[0] == "evaluation_length" for measures in shown)
+    sizes = any("evaluation_action_size" in measures for measures in shown)
+    effort = sizes and any(row["evaluation_action_size"] for runs in metrics.values() for row in runs[0])
     moved = {name: _moved_weights(runs[0]) for name, runs in metrics.items()}
     views = ["performance", *["weight of the term"] * any(moved.values()), *["effort"] * effort]
     figure, drawn = plt.subplots(1, len(views), figsize=(1 + 5 * len(views), 4.5), layout="constrained", squeeze=False)
     axes = dict(zip(views, drawn[0], strict=True))
     for i, (name, runs) in enumerate(metrics.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
-        _lines(axes["performance"], runs, "evaluation_length" if poles else "evaluation_return", style, name)
+        _lines(axes["performance"], runs, "evaluation_length" if lengths else "evaluation_return", style, name)
         terms = moved[name]
         for k, key in enumerate(terms):
             line = style if len(terms) == 1 else style | {"linestyle": STYLES[k % len(STYLES)]}
@@ -42,7 +44,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
         if effort:
             _lines(axes["effort"], runs, "evaluation_action_size", style, name)
     says = {
-        "performance": "steps per episode (greedy)" if poles else "true return (greedy)",
+        "performance": "steps per episode (greedy)" if lengths else "true return (greedy)",
         "weight of the term": "mean z over visited states",
         "effort": "mean |a| (greedy)",
     }
@@ -52,7 +54,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
         axis.grid(alpha=0.25)
         axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axis.legend(frameon=False, fontsize=8)
-    if poles:
+    if lengths:
         axes["performance"].set_ylim(0, None)
     if any(moved.values()):
         axes["weight of the term"].axhline(0.0, color="grey", linewidth=0.8)

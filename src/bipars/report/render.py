@@ -13,8 +13,7 @@ import gymnasium
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from bipars.envs import ALIASES, find_compiled
-from bipars.envs.cartpole import ANGLE_LIMIT, POSITION_LIMIT
+from bipars.envs.registry import find_family
 from bipars.errors import UsageError
 from bipars.report.curves import COLOURS
 from bipars.report.text import printable
@@ -25,7 +24,7 @@ from bipars.trained import TrainedAgent
 SIZE = 480
 """Height of the picture and width of its left half; sides are multiples of 16, which video wants."""
 KINDS = (".gif", ".mp4")
-INK, SOFT, PAPER, LINE = "#1b2027", "#5b6570", "#ffffff", "#d9dee4"
+INK, SOFT, PAPER = "#1b2027", "#5b6570", "#ffffff"
 LONGEST = 10_000
 
 
@@ -80,13 +79,13 @@ def render_episode(agent: TrainedAgent, path: Path, seed: int = 0, frames: int =
 
 def make_drawn(name: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     """The environment in a form that can be drawn."""
-    own = {compiled: registered for registered, compiled in ALIASES.items()}
-    if find_compiled(name) is not None:
-        given = dict(options)
-        steps = {"max_episode_steps": given.pop("max_steps")} if "max_steps" in given else {}
-        return gymnasium.make(own.get(name, name), **steps, **given)
+    family, given = find_family(name), dict(options)
+    if family.make_jax is not None and "max_steps" in given:
+        given["max_episode_steps"] = given.pop("max_steps")
     try:
-        env = gymnasium.make(name, render_mode="rgb_array", **options)
+        if family.draw is not None:
+            return gymnasium.make(name, **given)
+        env = gymnasium.make(name, render_mode="rgb_array", **given)
         env.reset(seed=0)
         env.render()
     except Exception as error:  # whatever a renderer of somebody's raises
@@ -103,10 +102,10 @@ def make_drawn(name: str, options: dict[str, Any]) -> gymnasium.Env[Any, Any]:
 def play(agent: TrainedAgent, env: gymnasium.Env[Any, Any], seed: int) -> Iterator[Step]:
     """A greedy episode, step by step."""
     shaped = agent.shaped_env(env)
-    poles = find_compiled(agent.config.env) is not None
+    draw = find_family(agent.config.env).draw
     obs, _ = shaped.reset(seed=seed)
     for _ in range(LONGEST):
-        picture = draw_cartpole(obs) if poles else _square(env.render())
+        picture = _square(env.render() if draw is None else draw(obs))
         action, _ = agent.predict(obs, deterministic=True)
         obs, _, terminated, truncated, info = shaped.step(action)
         values = np.array([[info[f"term/{t.name}"], info[f"weight/{t.name}"]] for t in agent.terms]).reshape(-1, 2)
@@ -122,26 +121,6 @@ def _square(pixels: Any) -> Image.Image:
     canvas = Image.new("RGB", (SIZE, SIZE), PAPER)
     canvas.paste(image, ((SIZE - image.width) // 2, (SIZE - image.height) // 2))
     return canvas
-
-
-def draw_cartpole(state: np.ndarray) -> Image.Image:
-    """The cart on its track and the pole on the cart; drawn at twice the size, for smooth edges."""
-    scale = 2
-    image = Image.new("RGB", (SIZE * scale, SIZE * scale), PAPER)
-    draw = ImageDraw.Draw(image)
-    unit, ground = SIZE * scale / (2.4 * POSITION_LIMIT), 0.72 * SIZE * scale
-    x = SIZE * scale / 2 + float(state[0]) * unit
-    for limit in (-POSITION_LIMIT, POSITION_LIMIT):
-        edge = SIZE * scale / 2 + limit * unit
-        draw.line([(edge, ground - 30), (edge, ground + 30)], SOFT, 3)
-    draw.line([(0, ground), (SIZE * scale, ground)], LINE, 6)
-    draw.rounded_rectangle([x - 0.3 * unit, ground - 0.2 * unit, x + 0.3 * unit, ground + 0.1 * unit], 12, INK)
-    angle, length = float(state[2]), 1.6 * unit
-    top = (x + length * np.sin(angle), ground - 0.1 * unit - length * np.cos(angle))
-    fallen = abs(angle) > ANGLE_LIMIT
-    draw.line([(x, ground - 0.1 * unit), top], COLOURS[1] if fallen else COLOURS[0], 20)
-    draw.ellipse([x - 12, ground - 0.1 * unit - 12, x + 12, ground - 0.1 * unit + 12], COLOURS[4])
-    return image.resize((SIZE, SIZE), Image.Resampling.LANCZOS)
 
 
 def compose(moments: list[Step], names: list[str], title: str, every: int) -> Iterator[Image.Image]:

@@ -17,7 +17,8 @@ from bipars.envs.host import HostEnvironment
 from bipars.envs.host_batch import HostBatch
 from bipars.errors import NonFiniteError
 from bipars.nets.mlp import to_numpy
-from bipars.nets.policies import Network, Policy, as_network, log_prob_of_sample
+from bipars.nets.network import Network
+from bipars.nets.policies import Policy, as_network, log_prob_of_sample
 from bipars.nets.spaces import ActionSpace, BoxActions
 from bipars.rollout.batch import Batch, Evaluation
 from bipars.rollout.finite import check_rewards

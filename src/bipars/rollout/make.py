@@ -1,6 +1,7 @@
 """From a configuration to the sampler it trains in."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
@@ -8,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bipars.envs import find_compiled, make_compiled
 from bipars.envs.gym import Factory, GymnasiumEnvironment
 from bipars.envs.gym import factory as gymnasium_factory
 from bipars.envs.host import HostEnvironment
 from bipars.envs.host_batch import HostBatch
+from bipars.envs.registry import ANY, EnvironmentFamily, find_family, make_environment, take_options
 from bipars.errors import UsageError
 from bipars.nets.spaces import BoxActions, HasSpaces, Spaces
-from bipars.presets import TORQUE_WEIGHTS
 from bipars.rollout.batch import Sampler
 from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.jax_sampler import JaxSampler
@@ -49,7 +49,7 @@ def make_sampler(
     lower = config.lower
     steps = lower.update_period // lower.num_envs
     if is_compiled(config, env):
-        compiled = make_compiled(config.env, config.env_options)
+        compiled = make_environment(config.env, config.env_options)
         return JaxSampler(compiled, terms, lower.num_envs, steps, config.evaluation_episodes)
     make = host_maker(config, env)
     return HostSampler(
@@ -64,14 +64,19 @@ def make_sampler(
 
 
 def is_compiled(config: Config, env: Env | None) -> bool:
-    return env is None and config.vector == "auto" and find_compiled(config.env) is not None
+    return _maker(config, env).make_jax is not None
+
+
+def _maker(config: Config, env: Env | None) -> EnvironmentFamily:
+    """The family that makes the environment: its own, unless it is an object or Gymnasium is asked for."""
+    return find_family(config.env if env is None and config.vector == "auto" else ANY)
 
 
 def check_threads(config: Config, env: Env | None) -> None:
     """Cores that would have nothing to do are a mistake."""
     if is_compiled(config, env):
         most, why = 1, "is written in JAX: its training is one program"
-    elif _is_fast(config, env):
+    elif _maker(config, env).make_host is not None:
         most, why = config.lower.num_envs, f"is stepped in C, {config.lower.num_envs} at a time"
     else:
         most, why = 1, "is stepped by Python, one after the other"
@@ -84,17 +89,11 @@ def check_threads(config: Config, env: Env | None) -> None:
         )
 
 
-def _is_fast(config: Config, env: Env | None) -> bool:
-    """MuJoCo steps all of them in one call."""
-    return env is None and config.vector == "auto" and config.env in TORQUE_WEIGHTS
-
-
 def host_maker(config: Config, env: Env | None) -> Callable[[int], HostEnvironment]:
     """A function that makes so many environments side by side."""
-    if _is_fast(config, env):
-        from bipars.envs.mujoco import MujocoEnvironment
-
-        return lambda num_envs: MujocoEnvironment(config.env, num_envs, config.threads, **config.env_options)
+    many = _maker(config, env).make_host
+    if many is not None:
+        return lambda num_envs: take_options(config.env, partial(many, num_envs, config.threads), config.env_options)
     _, make = gymnasium_factory(config.env if env is None else env, config.env_options)
     mode = "async" if config.vector == "async" else "sync"
     return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode)  # type: ignore[arg-type]
@@ -113,10 +112,9 @@ def check_sampler(
         if true_reward.kind != "env":
             raise UsageError(
                 f"environment '{config.env}' is written in JAX and has its own true reward; reward is "
-                f"'{config.reward}'. Use 'env', or step it through Gymnasium with vector 'sync' and its id "
-                "bipars/CartPole-v0 or bipars/CartPoleContinuous-v0"
+                f"'{config.reward}'. Use 'env', or step it through Gymnasium with vector 'sync'"
             )
-        compiled = make_compiled(config.env, config.env_options)
+        compiled = make_environment(config.env, config.env_options)
         check_terms(terms, compiled)
         if potential is not None:
             noise = jax.random.uniform(jax.random.key(0), (2, compiled.noise_size))

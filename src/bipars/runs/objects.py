@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import UsageError
-from bipars.presets import task_term
 from bipars.program import Objects
 from bipars.rollout.make import Env, environment_name
 from bipars.runs.directory import RunDirectory
 from bipars.settings.config import Config
 from bipars.shaping.given import Potential
-from bipars.terms.builtin import make_term
+from bipars.terms.builtin import make_term, task_term
 from bipars.terms.term import RewardTerm, TermFunction
 
 Terms = Sequence[RewardTerm | str] | RewardTerm | str

@@ -255,7 +255,7 @@ class Config(Settings):
     """One run: an environment, its reward terms, a method and a seed."""
 
     env: str = "cartpole"
-    """Environment: a name of ours, or any Gymnasium id."""
+    """Environment: a name that is registered, or any Gymnasium id."""
     env_options: dict[str, Any] = field(default_factory=dict)
     """Settings of the environment itself, such as force."""
     vector: Literal["auto", "sync", "async"] = "auto"
@@ -265,7 +265,7 @@ class Config(Settings):
     reward: str = "env"
     """The true reward: env, env-minus-terms, info:KEY, or function (given in Python)."""
     potential: str | None = None
-    """The potential of a method that takes one, by name; none takes the usual one of cart-pole."""
+    """The potential of a method that takes one, by name; none takes the environment's usual one."""
     method: str = "mgl"
     """How the terms are used; a row of the methods table."""
     seed: int = 0
@@ -338,14 +338,5 @@ class Config(Settings):
 
     @staticmethod
     def from_dict(data: dict[str, Any], base: "Config | None" = None) -> "Config":
-        """From parsed JSON or TOML; what is not given is as in `base`, or else takes the environment's defaults."""
-        from bipars.presets import TORQUE_WEIGHTS, preset
-
-        require(isinstance(data, dict), "config", data, "settings by name")
-        options = data.get("env_options")
-        if data.get("env") in TORQUE_WEIGHTS and isinstance(options, dict) and "threads" in options:  # its place once
-            options = dict(options)
-            data = {**data, "threads": options.pop("threads"), "env_options": options}
-        if base is None:
-            base = preset(str(data.get("env", Config.env)), str(data.get("method", Config.method)))
-        return merge(base, data, "config")
+        """From parsed JSON or TOML; what is not given is as in `base`, such as the preset of an environment."""
+        return merge(base or Config(), data, "config")

@@ -19,13 +19,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.envs import spaces
+from bipars.envs.registry import find_family
 from bipars.errors import NonFiniteError, UsageError, unknown
 from bipars.nets.mlp import namespace
-from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
+from bipars.nets.spaces import BoxActions, HasSpaces
 from bipars.rollout.batch import Batch, PotentialReward, Sampler
 from bipars.settings.config import PPOConfig
 from bipars.shaping.potential_based import ShapingContext, next_actions, potential_difference
-from bipars.terms.builtin import import_function, reduces_angle
+from bipars.terms.builtin import check_cart_pole, import_function, reduces_angle
 from bipars.terms.call import UserFunction, check_named, explain, flatten_lead
 
 Second = Literal["nothing", "action", "step"]
@@ -53,15 +54,8 @@ class CartPolePotential(Potential):
     """A potential that knows what the four numbers of cart-pole mean."""
 
     def check_spaces(self, env: HasSpaces) -> None:
-        if not is_cartpole(env):
-            raise UsageError(
-                f"potential '{self.name}' is written for cart-pole; write one for this environment and give it as "
-                "--potential import:module.function, or potential=bipars.Potential(...) in Python"
-            )
-
-
-def is_cartpole(env: HasSpaces) -> bool:
-    return env.observation_size == 4 and env.actions in (DiscreteActions(2), BoxActions(1))
+        how = " and give it as --potential import:module.function, or potential=bipars.Potential(...) in Python"
+        check_cart_pole(f"potential '{self.name}'", env, how)
 
 
 FALLEN = 12 * 2 * np.pi / 360
@@ -92,11 +86,7 @@ def fading(obs: Any, step: Any) -> Any:
     return upright(obs) * 0.5 ** (step / HALF_LIFE)
 
 
-POTENTIALS: dict[str, tuple[Second, Callable[..., Any]]] = {
-    "upright": ("nothing", upright),
-    "push": ("action", push),
-    "fading": ("step", fading),
-}
+POTENTIALS: dict[str, Callable[..., Any]] = {"upright": upright, "push": push, "fading": fading}
 
 
 def make_potential(spec: str) -> Potential:
@@ -110,12 +100,12 @@ def make_potential(spec: str) -> Potential:
         return Potential(spec, fn, vectorised=getattr(fn, "vectorised", False))
     if spec not in POTENTIALS:
         raise unknown("potential", spec, (*POTENTIALS, "import:MODULE.FUNCTION"))
-    return CartPolePotential(spec, POTENTIALS[spec][1])
+    return CartPolePotential(spec, POTENTIALS[spec])
 
 
-def usual_potential(second: Second) -> str:
-    """The built-in potential that takes this."""
-    return next(name for name, (takes, _) in POTENTIALS.items() if takes == second)
+def usual_potential(env: str, second: Second) -> str | None:
+    """The environment's own potential that takes this."""
+    return find_family(env).potentials.get(second)
 
 
 @dataclass(frozen=True)

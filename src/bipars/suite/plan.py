@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from bipars.envs.registry import configure
 from bipars.errors import UsageError, unknown
 from bipars.nets.spaces import Spaces
 from bipars.program import complete
@@ -160,7 +161,7 @@ def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) ->
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         try:
             given = {**grid["settings"], "env": env, "terms": term, "method": method}
-            config = Config.from_dict(given | ({"total_steps": steps} if steps is not None else {}))
+            config = configure(given | ({"total_steps": steps} if steps is not None else {}))
             config = complete(config, tried=tried)
             config = replace(config, total_steps=max(1, round(config.total_steps * changes.scale)))
             yield Cell(name, config, seeds, _source(grid, env, term))

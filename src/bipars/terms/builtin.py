@@ -1,11 +1,8 @@
 """Reward terms that come with the library: the paper's, and keys of `info`. On the command line, `name:argument`."""
 
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bipars.envs.registry import find_family
 from bipars.errors import UsageError, unknown
 from bipars.nets.mlp import namespace
-from bipars.nets.spaces import BoxActions, DiscreteActions
+from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
+from bipars.settings.importing import import_from_here
 from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, TermFunction, Transition
 
 
@@ -131,9 +130,14 @@ class CartPoleTerm(RewardTerm):
     """A term that knows what the four numbers of cart-pole mean."""
 
     def init(self, key: PRNGKeyArray, env: Any) -> Any:
-        if env.observation_size != 4 or env.actions not in (DiscreteActions(2), BoxActions(1)):
-            raise UsageError(f"term '{self.name}' is written for cart-pole; write one for this environment")
+        check_cart_pole(f"term '{self.name}'", env)
         return ()
+
+
+def check_cart_pole(what: str, env: HasSpaces, how: str = "") -> None:
+    """Refuses environments that cannot be a cart-pole."""
+    if env.observation_size != 4 or env.actions not in (DiscreteActions(2), BoxActions(1)):
+        raise UsageError(f"{what} is written for cart-pole; write one for this environment{how}")
 
 
 def reduces_angle(obs: Any, action: Any) -> Any:
@@ -186,17 +190,15 @@ def import_function(path: str) -> Any:
     if not module:
         raise ValueError("write module.function after the colon, as in import:my_terms.upright")
     try:
-        return getattr(_import_from_here(module), function)
+        return getattr(import_from_here(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(str(error)) from error
 
 
-def _import_from_here(module: str) -> Any:
-    """Also from the working directory, as `python -m` does and an installed command does not."""
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
-    return import_module(module)
+def task_term(spec: str, env: str) -> str:
+    """A term without an argument takes the environment's, as torque takes the paper's w of its task."""
+    scale = find_family(env).term_scales.get(spec)
+    return spec if scale is None else f"{spec}:{scale}"
 
 
 def make_term(spec: str) -> RewardTerm:

@@ -6,7 +6,6 @@
   const DASHES = ["solid", "dash", "dot"];
   const GRID = 28;
   const OTHERS = { mean: "averaged over visited states", median: "at their median" };
-  const PRESET = { envs: ["cartpole", "cartpole-continuous"], x: 0, y: 2, fixed: [0, 1.0, 0, 0.01] };
   const $ = (id) => document.getElementById(id);
   const state = { panel: 0, measure: null, seeds: true, term: 0, method: null, agent: 0, mapTerm: 0, checkpoint: null,
     x: null, y: null, action: "", others: "mean", mask: true, gradient: "weight_gradient_snr" };
@@ -172,10 +171,10 @@
 
   function heatMap() {
     const agent = panel().inside[state.agent], snapshot = agent.snapshots[state.checkpoint];
-    const paper = state.others === "paper";
+    const paper = state.others === "paper" ? panel().weight_map : null;
     const span = (limit) => Array.from({ length: GRID }, (_, k) => -limit + (k + 0.5) * (2 * limit / GRID));
-    const xs = paper && state.x === 0 ? span(2.4) : ticks(agent, agent.snapshots, state.x);
-    const ys = paper && state.y === 2 ? span(0.2094) : ticks(agent, agent.snapshots, state.y);
+    const xs = paper && state.x === paper.x ? span(paper.x_limit) : ticks(agent, agent.snapshots, state.x);
+    const ys = paper && state.y === paper.y ? span(paper.y_limit) : ticks(agent, agent.snapshots, state.y);
     const states = matrix(snapshot.visited), [rows, width] = snapshot.visited.shape;
     const actionAt = agent.observations;
     const bases = [];
@@ -187,7 +186,7 @@
       }
     } else {
       const middle = Array.from({ length: width }, (_, i) => quantile(column(snapshot, i).sort((a, b) => a - b), 0.5));
-      if (paper) PRESET.fixed.forEach((v, i) => { middle[i] = v; });
+      if (paper) paper.state.forEach((v, i) => { middle[i] = v; });
       bases.push(middle);
     }
     const discrete = agent.continuous === 0;
@@ -325,10 +324,11 @@
       const actions = [...new Set(agent.snapshots.flatMap((s) => column(s, agent.observations)))].sort((a, b) => a - b);
       fill("action", [["", "as taken"], ...actions.map((a) => [a, String(a)])], state.action);
     }
-    const preset = PRESET.envs.includes(panel().env);
+    const preset = panel().weight_map;
     $("preset").hidden = !preset;
+    if (preset) $("preset").textContent = `As in ${preset.title}`;
     if (!preset && state.others === "paper") state.others = "mean";
-    fill("others", [...Object.entries(OTHERS), ...(preset ? [["paper", "fixed as in figure 5d"]] : [])], state.others);
+    fill("others", [...Object.entries(OTHERS), ...(preset ? [["paper", `fixed as in ${preset.title}`]] : [])], state.others);
   }
 
   function drawAll() {
@@ -368,7 +368,8 @@
     on("others", "others", drawInside);
     on("mask", "mask", drawInside, checked);
     $("preset").addEventListener("click", () => {
-      Object.assign(state, { x: PRESET.x, y: PRESET.y, others: "paper", mask: false });
+      const { x, y } = panel().weight_map;
+      Object.assign(state, { x, y, others: "paper", mask: false });
       $("mask").checked = false;
       chooseAgent();
       drawInside();
