@@ -37,12 +37,12 @@ def nearer(obs, action, next_obs, info):
     return abs(obs[0]) - abs(next_obs[0])
 
 
-def preset(method):
+def preset(method, learner):
     """As for any Gymnasium id, but with small updates, and few of them."""
-    usual = gym.preset(method)
-    if usual.lower is usual.ppo:
+    usual = gym.preset(method, learner)
+    if learner == "ppo":
         usual = replace(usual, ppo=replace(usual.ppo, update_period=1024, gradient_steps=80))
-    return replace(usual, total_steps=20_480, evaluation_episodes=5)
+    return replace(usual, steps=20_480, evaluation_episodes=5)
 
 
 gymnasium.register("PointMass-v0", PointMass, max_episode_steps=50)
@@ -50,5 +50,5 @@ register(EnvironmentFamily("PointMass-v0", preset, observations=("position", "ve
 
 if __name__ == "__main__":
     agent = bipars.BiPaRS("PointMass-v0", terms=[bipars.RewardTerm("nearer", nearer)])
-    agent.learn(agent.config.total_steps, progress_bar=True)
+    agent.learn(agent.config.steps, progress_bar=True)
     print(f"steps in the middle, of 50: {agent.evaluate()[0]:.1f}; weights: {agent.weights([0.5, 0.0], [-1.0])}")

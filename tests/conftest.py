@@ -4,6 +4,8 @@ from pathlib import Path
 # Most tests run a program once: compiling it quickly matters more than running it quickly. Workers inherit this.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+# One thread of XLA's, as in the workers of the command line: with more, no two runs need be equal to the last bit.
+os.environ.setdefault("NPROC", "1")
 
 import jax
 import pytest
@@ -24,6 +26,23 @@ def pytest_collection_modifyitems(items):
             if tier not in TIERS:
                 raise pytest.UsageError(f"{item.path} has no tier; put it into one of {', '.join(TIERS)}")
             item.add_marker(tier)
+
+
+def without_skips(report):
+    """Where `CI` is set everything that a test needs is to be installed: there a skip is a failure."""
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = "failed", f"{report.longrepr[-1]} (no test may be skipped where CI is set)"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return without_skips((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return without_skips((yield))
 
 
 @pytest.fixture(scope="module", autouse=True)

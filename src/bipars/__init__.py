@@ -9,8 +9,17 @@ if TYPE_CHECKING:
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
     from bipars.integrations.callbacks import Callback, TensorBoard
+    from bipars.methods import Method
     from bipars.results.table import load_results
-    from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+    from bipars.settings.config import (
+        Config,
+        DDPGConfig,
+        DDPGUpperConfig,
+        DPBAConfig,
+        PPOConfig,
+        UpperConfig,
+        WeightConfig,
+    )
     from bipars.shaping.given import Potential
     from bipars.terms.term import RewardTerm
 
@@ -20,8 +29,10 @@ _HOMES = {
     "Callback": "integrations.callbacks",
     "Config": "settings.config",
     "DDPGConfig": "settings.config",
+    "DDPGUpperConfig": "settings.config",
     "DPBAConfig": "settings.config",
     "LearnedWeightFunction": "export",
+    "Method": "methods",
     "PPOConfig": "settings.config",
     "Potential": "shaping.given",
     "RewardTerm": "terms.term",
@@ -33,8 +44,9 @@ _HOMES = {
 
 __version__ = "0.1.0"
 __all__ = [
-    "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DPBAConfig", "LearnedWeightFunction", "PPOConfig",
-    "Potential", "RewardTerm", "TensorBoard", "UpperConfig", "WeightConfig", "__version__", "envs", "load_results",
+    "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DDPGUpperConfig", "DPBAConfig",
+    "LearnedWeightFunction", "Method", "PPOConfig", "Potential", "RewardTerm", "TensorBoard", "UpperConfig",
+    "WeightConfig", "__version__", "envs", "load_results",
 ]  # fmt: skip
 
 

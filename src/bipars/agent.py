@@ -8,18 +8,17 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from bipars.envs.registry import configure
 from bipars.errors import UsageError
 from bipars.integrations.callbacks import Callback, UpdateFunction, as_callbacks
-from bipars.methods import find_method
+from bipars.methods import Method, find_method
 from bipars.metrics import summarise
-from bipars.program import build, complete
+from bipars.program import build, complete, configure
 from bipars.rollout.finite import check_finite
 from bipars.rollout.make import Env, environment_name
-from bipars.runs.objects import Terms, as_terms, potential_name, take_objects
+from bipars.runs.objects import Terms, as_terms, method_name, potential_name, take_objects
 from bipars.runs.progress import describe, make_bar
 from bipars.runs.stopping import stop_requests
-from bipars.settings.config import DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.config import DDPGConfig, DDPGUpperConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
 from bipars.trained import TrainedAgent, whole_number
@@ -36,18 +35,18 @@ class BiPaRS(TrainedAgent):
         agent.weights(obs, action)      # one weight per term
 
     `env` is a Gymnasium id, an environment, or a function that makes one; `terms` are `RewardTerm`s or names of
-    built-in ones; `method` is a row of the methods table. `true_reward` is "env" (the environment's),
+    built-in ones; `method` is the name of one, or a `Method` of your own. `true_reward` is "env" (the environment's),
     "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `potential` is a `Potential`, or the
-    name of a built-in one, for the methods that take one. `ppo`, `weight_function`, `upper`, `dpba` and `ddpg` change
-    settings of one part: a dict changes what it names, a config object everything. With `threads`, MuJoCo steps its
-    environments on several cores, and PPO's critics learn beside the policy.
+    name of a built-in one, for the methods that take one. `ppo`, `weights`, `upper`, `dpba`, `ddpg` and `ddpg_upper`
+    change settings of one part: a dict changes what it names, a config object everything. With `threads`, MuJoCo steps
+    its environments on several cores, and PPO's critics learn beside the policy.
     """
 
     def __init__(
         self,
         env: str | Env,
         terms: Terms | None = (),
-        method: str = "mgl",
+        method: str | Method = "mgl",
         seed: int = 0,
         *,
         true_reward: str | TermFunction = "env",
@@ -55,36 +54,38 @@ class BiPaRS(TrainedAgent):
         vector: Literal["auto", "sync", "async"] = "auto",
         env_options: Mapping[str, Any] | None = None,
         ppo: PPOConfig | Mapping[str, Any] | None = None,
-        weight_function: WeightConfig | Mapping[str, Any] | None = None,
+        weights: WeightConfig | Mapping[str, Any] | None = None,
         upper: UpperConfig | Mapping[str, Any] | None = None,
         dpba: DPBAConfig | Mapping[str, Any] | None = None,
         ddpg: DDPGConfig | Mapping[str, Any] | None = None,
+        ddpg_upper: DDPGUpperConfig | Mapping[str, Any] | None = None,
         evaluation_episodes: int | None = None,
         threads: int = 1,
     ) -> None:
-        find_method(method)
+        own = find_method(method) if not isinstance(method, str) else None
         settings: dict[str, Any] = {
             "env": environment_name(env),
             "env_options": dict(env_options or {}),
             "vector": vector,
             "potential": potential if potential is None or isinstance(potential, str) else potential_name(potential),
-            "method": method,
+            "method": method if isinstance(method, str) else method_name(method),
             "seed": seed,
             "threads": threads,
-            "reward": true_reward if isinstance(true_reward, str) else "function",
+            "true_reward": true_reward if isinstance(true_reward, str) else "function",
             "ppo": _as_dict(ppo),
-            "weights": _as_dict(weight_function),
+            "weights": _as_dict(weights),
             "upper": _as_dict(upper),
             "dpba": _as_dict(dpba),
             "ddpg": _as_dict(ddpg),
+            "ddpg_upper": _as_dict(ddpg_upper),
         }
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
-        objects, recorded = take_objects(env, settings["env"], as_terms(terms), true_reward, potential)
-        config = configure(settings)
+        objects, recorded = take_objects(env, settings["env"], as_terms(terms), true_reward, potential, own)
+        config = configure(settings, own)
         # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.
-        whole = complete(dataclasses.replace(config, total_steps=ENDLESS), objects)
-        config = dataclasses.replace(whole, total_steps=config.total_steps)
+        whole = complete(dataclasses.replace(config, steps=ENDLESS), objects)
+        config = dataclasses.replace(whole, steps=config.steps)
         program = build(config, objects, share=False)
         super().__init__(config, objects, recorded, program, program.init(config.seed), 0)
 

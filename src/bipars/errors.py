@@ -2,16 +2,37 @@
 
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 
 class BiparsError(Exception):
     """Base of everything the library raises on purpose; the command line prints it without a traceback."""
 
+    def __init__(self, message: str, settings: Sequence[str] = ()) -> None:
+        """`settings`: paths of those that the message names, such as ppo.clip."""
+        super().__init__(message)
+        self.settings = tuple(settings)
+
+    def render(self, name: Callable[[str], str]) -> str:
+        """The message as a front end shows it, where settings have other names."""
+        message = str(self)
+        for path in sorted(self.settings, key=len, reverse=True):
+            message = message.replace(path, name(path))
+        return message
+
 
 class UsageError(BiparsError, ValueError):
     """A wrong name or value, found before any work started."""
+
+
+class SettingError(UsageError):
+    """A setting with a value that it cannot have."""
+
+    def __init__(self, path: str, value: object, expected: str, others: Sequence[str] = ()) -> None:
+        """`others`: paths of other settings that `expected` names."""
+        super().__init__(f"{path} is {value!r}; expected {expected}", (path, *others))
+        self.path, self.value, self.expected = path, value, expected
 
 
 class NonFiniteError(BiparsError, FloatingPointError):
@@ -54,4 +75,4 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
-    return UsageError(f"unknown {what} '{name}'.{hint} Known: {', '.join(names)}")
+    return UsageError(f"unknown {what} '{name}'.{hint} Known: {', '.join(names)}", (what,) if "." in what else ())

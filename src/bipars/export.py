@@ -25,7 +25,7 @@ from bipars.nets.spaces import Spaces
 from bipars.nets.weights import WeightFunction, make_weights
 from bipars.runs.checkpoint import decode_tree, encode_tree
 from bipars.runs.files import write_atomically
-from bipars.settings.config import WeightConfig
+from bipars.settings.resolved import ResolvedWeights
 from bipars.terms.term import CompiledTerm, RewardTerm
 from bipars.terms.true_reward import TrueReward
 
@@ -42,7 +42,7 @@ class LearnedWeightFunction:
         self,
         weights: WeightFunction,
         moments: RunningMoments | None,
-        config: WeightConfig,
+        config: ResolvedWeights,
         terms: Sequence[str],
         observation_space: Space[Any],
         action_space: Space[Any],
@@ -85,7 +85,7 @@ class LearnedWeightFunction:
         if about.get("format") != FORMAT:
             raise CheckpointError(f"{path} is no weight function of this version (format {about.get('format')!r})")
         data, normalised = json.loads(about["config"]), json.loads(about["normalised"])
-        config = WeightConfig(**data | {"hidden": tuple(data["hidden"])})
+        config = ResolvedWeights(**data | {"hidden": tuple(data["hidden"])})
         terms = json.loads(about["terms"])
         observation_space, action_space = (
             spaces.from_description(json.loads(about[name])) for name in ("observation_space", "action_space")

@@ -2,22 +2,25 @@
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from bipars.envs.registry import preset
 from bipars.errors import UsageError
-from bipars.methods import find_method, resolve
+from bipars.methods import Method, find_method
 from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import Spaces
 from bipars.nets.weights import WeightFunction, make_weights
+from bipars.resolve import resolve
 from bipars.rollout.make import Env, check_sampler, check_threads, is_compiled, make_sampler
 from bipars.rollout.stats import RoundStats
 from bipars.runtime import enable_compilation_cache
 from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import GivenPotential, Potential, make_potential
 from bipars.tensorboard import require_tensorboard
 from bipars.terms.builtin import make_term, task_term
@@ -81,16 +84,29 @@ class Objects:
     terms: tuple[RewardTerm, ...] | None = None
     true_reward: TermFunction | None = None
     potential: Potential | None = None
+    method: Method | None = None
 
 
 NO_OBJECTS = Objects()
 
 
-def complete(config: Config, objects: Objects = NO_OBJECTS, tried: dict[Any, Spaces] | None = None) -> Config:
+def configure(settings: Mapping[str, Any], method: Method | None = None) -> Config:
+    """The configuration with these settings; all others follow the environment and the method.
+
+    `method` is the object, where the settings can only name it.
+    """
+    name = str(settings.get("method", Config.method))
+    base = preset(str(settings.get("env", Config.env)), name, (method or find_method(name)).learner)
+    return Config.from_dict(dict(settings), base)
+
+
+def complete(config: Config, objects: Objects = NO_OBJECTS, tried: dict[Any, Spaces] | None = None) -> ResolvedConfig:
     """The configuration checked and with every default filled in.
 
     `tried` remembers environments with their terms, so that a plan of many runs tries each of them once.
     """
+    method = objects.method or find_method(config.method)
+    config = replace(config, learner=method.learner)
     if objects.terms is not None:
         config = replace(config, terms=tuple(term.name for term in objects.terms))
     else:
@@ -99,16 +115,16 @@ def complete(config: Config, objects: Objects = NO_OBJECTS, tried: dict[Any, Spa
         require_tensorboard()
     if objects.potential is not None:
         config = replace(config, potential=objects.potential.name)
-    true_reward = TrueReward(config.reward, objects.true_reward)
-    shaping = find_method(config.method).shaping(config, find_potential(config, objects.potential))
+    true_reward = TrueReward(config.true_reward, objects.true_reward)
+    shaping = method.shaping(config, find_potential(config, objects.potential))
     given = shaping if isinstance(shaping, GivenPotential) else None
     check_threads(config, objects.env)
     tried = {} if tried is None else tried
     options = json.dumps(config.env_options, sort_keys=True)
-    trial = (config.env, options, config.terms, config.reward, config.vector, config.method, config.potential)
+    trial = (config.env, options, config.terms, config.true_reward, config.vector, config.method, config.potential)
     if trial not in tried:
-        tried[trial] = check_sampler(config, make_terms(config, objects.terms), true_reward, objects.env, given)
-    return resolve(config, tried[trial])
+        tried[trial] = check_sampler(config, make_terms(config, objects), true_reward, objects.env, given)
+    return resolve(config, tried[trial], method)
 
 
 def find_potential(config: Config, given: Potential | None) -> Potential | None:
@@ -118,8 +134,9 @@ def find_potential(config: Config, given: Potential | None) -> Potential | None:
     return None if config.potential is None else make_potential(config.potential)
 
 
-def make_terms(config: Config, given: Sequence[RewardTerm] | None) -> tuple[RewardTerm, ...]:
+def make_terms(config: Config, objects: Objects) -> tuple[RewardTerm, ...]:
     """Term objects for the configuration: those given, or the built-in ones it names."""
+    given = objects.terms
     if given is None:
         terms = tuple(make_term(spec) for spec in config.terms)
     elif config.terms and tuple(term.name for term in given) != config.terms:
@@ -128,10 +145,10 @@ def make_terms(config: Config, given: Sequence[RewardTerm] | None) -> tuple[Rewa
         )
     else:
         terms = tuple(given)
-    return find_method(config.method).prepare_terms(config.method, terms)
+    return (objects.method or find_method(config.method)).prepare_terms(config.method, terms)
 
 
-def build(config: Config, objects: Objects = NO_OBJECTS, share: bool = True) -> Program:
+def build(config: ResolvedConfig, objects: Objects = NO_OBJECTS, share: bool = True) -> Program:
     """The program of a complete configuration.
 
     Shared by all who ask for it one after the other. Who holds on to it, as an agent does, must not `share`
@@ -139,15 +156,15 @@ def build(config: Config, objects: Objects = NO_OBJECTS, share: bool = True) -> 
     """
     shared = share or is_compiled(config, objects.env)
     make = _build if shared else _build.__wrapped__
-    return make(config.program_text(), make_terms(config, objects.terms), objects)
+    return make(config.program_text(), make_terms(config, objects), objects)
 
 
 @functools.lru_cache(maxsize=8)
 def _build(text: str, terms: tuple[RewardTerm, ...], objects: Objects) -> Program:
     enable_compilation_cache()
-    config = Config.from_dict(json.loads(text))
-    method = find_method(config.method)
-    sampler = make_sampler(config, terms, TrueReward(config.reward, objects.true_reward), objects.env)
+    config = ResolvedConfig.read(json.loads(text))
+    method = objects.method or find_method(config.method)
+    sampler = make_sampler(config, terms, TrueReward(config.true_reward, objects.true_reward), objects.env)
     lower = method.lower(config, sampler, len(terms))
     algorithm = BiLevel(
         sampler,

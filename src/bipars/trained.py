@@ -11,6 +11,7 @@ import numpy as np
 
 from bipars.errors import UsageError
 from bipars.export import LearnedWeightFunction, ShapedEnv
+from bipars.methods import Method
 from bipars.program import Objects, Program
 from bipars.rollout.acting import ActingPolicy
 from bipars.rollout.host_sampler import HostSampler
@@ -19,7 +20,7 @@ from bipars.runs.checkpoint import replace_checkpoint
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
 from bipars.runs.objects import Terms, objects_again
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
 from bipars.terms.true_reward import TrueReward
@@ -32,7 +33,7 @@ class TrainedAgent:
 
     def __init__(
         self,
-        config: Config,
+        config: ResolvedConfig,
         objects: Objects,
         recorded: dict[str, Any],
         program: Program,
@@ -95,7 +96,7 @@ class TrainedAgent:
                 "up the true return. Another library will follow them; try without them as well",
                 stacklevel=2,
             )
-        reward = TrueReward(self.config.reward, self._objects.true_reward)
+        reward = TrueReward(self.config.true_reward, self._objects.true_reward)
         return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
 
     def close(self) -> None:
@@ -131,13 +132,14 @@ class TrainedAgent:
         terms: Terms | None = None,
         true_reward: str | TermFunction | None = None,
         potential: Potential | None = None,
+        method: Method | None = None,
     ) -> Self:
         """An agent saved by `save`, or the newest checkpoint of a training run.
 
-        Functions are not stored: pass environments, terms, true rewards and potentials of your own again.
+        Functions are not stored: pass environments, terms, true rewards, potentials and methods of your own again.
         """
         run = RunDirectory(path)
-        objects, recorded = objects_again(run, env, terms, true_reward, potential)
+        objects, recorded = objects_again(run, env, terms, true_reward, potential, method)
         agent = cls.__new__(cls)
         TrainedAgent.__init__(agent, run.config, objects, recorded, *load_state(path, objects))
         return agent

@@ -121,12 +121,12 @@ def test_a_stopped_command_checkpoints_and_resume_finishes(tmp_path, number):
     )  # fmt: skip
     metrics = out / "seed-0000" / "metrics.jsonl"
     while process.poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") > 3):
-        time.sleep(0.05)
+        time.sleep(0.02)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)  # as a service manager may: to the command alone
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     os.close(leader)
     os.close(follower)
     assert process.returncode == 130

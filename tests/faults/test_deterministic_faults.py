@@ -2,12 +2,14 @@
 
 import pytest
 
-from bipars.envs.registry import configure
 from bipars.errors import UsageError
-from bipars.program import complete
+from bipars.program import complete, configure
 
 BAD = [
-    ({"env": "cartpole"}, "needs continuous actions; environment 'cartpole' has 2 discrete ones. Use 'mgl'"),
+    (
+        {"env": "cartpole"},
+        "needs continuous actions; environment 'cartpole' has 2 discrete ones. Use a method with a stochastic policy",
+    ),
     ({"env": "CartPole-v1"}, "needs continuous actions; environment 'CartPole-v1' has 2"),
     ({"terms": ()}, "give at least one term"),
     ({"weights": {"form": "state-action"}}, "weights.form is 'state-action', expected 'state' or 'scalar'"),
@@ -17,10 +19,10 @@ BAD = [
     ({"ddpg": {"policy_delay": 3}}, "ddpg.gradient_steps is 4; expected a multiple of ddpg.policy_delay"),
     ({"ddpg": {"num_envs": 3}}, "ddpg.update_period is 40; expected a multiple of ddpg.num_envs"),
     ({"ddpg": {"replay_capacity": 10}}, "ddpg.replay_capacity is 10; expected at least ddpg.update_period"),
-    ({"total_steps": 1_000}, "ddpg.warmup_steps is 2000; expected at most the 1000 steps of the run, which would else"),
+    ({"steps": 1_000}, "ddpg.warmup_steps is 2000; expected at most the 1000 steps of the run, which would else"),
     ({"ddpg": {"target_rate": 0.0}}, "ddpg.target_rate is 0.0; expected a number in"),
-    ({"ddpg": {"weight_jitter": -1.0}}, "ddpg.weight_jitter is -1.0; expected a number of at least 0"),
-    ({"ddpg": {"second_order": "opg"}}, "ddpg.second_order 'opg'"),
+    ({"ddpg_upper": {"size_penalty": -1.0}}, "ddpg_upper.size_penalty is -1.0; expected a number of at least 0"),
+    ({"ddpg_upper": {"second_order": "opg"}}, "ddpg_upper.second_order 'opg'"),
 ]
 
 

@@ -38,10 +38,11 @@ def calm(tmp_path_factory):
     return file, root
 
 
-def test_a_killed_node_loses_nothing(calm, tmp_path):
+def test_a_killed_node_loses_nothing(calm, tmp_path, monkeypatch):
     """A cluster of two nodes, met by its address; the second is killed once both runs have a checkpoint."""
     from ray.cluster_utils import Cluster
 
+    monkeypatch.setattr("bipars.suite.ray.POLL_SECONDS", 0.02)  # the runs take seconds
     file, undisturbed = calm
     root = tmp_path / "out"
     runs = plan(file, root)
@@ -71,7 +72,7 @@ def test_told_to_stop_it_leaves_checkpoints_and_goes_on_later(calm, tmp_path):
     process = bipars("suite", "run", file, "--out", root, "--engine", "ray", "--workers", 2)
     while not any(root.rglob("checkpoints/*.json")):
         assert process.poll() is None
-        time.sleep(0.2)
+        time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 130
     assert not all(run.directory.finished for run in planned(root))

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bipars.envs.registry import configure
-from bipars.program import _build, complete
+from bipars.program import _build, complete, configure
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
 from bipars.settings.config import Config, DDPGConfig, WeightConfig
@@ -24,7 +23,7 @@ def never():
 def test_a_run_in_gymnasium_goes_on_to_the_same_bytes(env, stops, tmp_path):
     if env == "Hopper-v5":
         pytest.importorskip("mujoco")
-    data = {"env": env, "terms": ["noise"], "total_steps": 384, "checkpoint_every": 2, "evaluation_episodes": 1}
+    data = {"env": env, "terms": ["noise"], "steps": 384, "checkpoint_every": 2, "evaluation_episodes": 1}
     config = complete(configure(data | {"ppo": QUICK, "env_options": {}}))
     calm = RunDirectory.create(tmp_path / "calm", config)
     assert execute(calm, never)
@@ -50,7 +49,7 @@ def test_a_run_of_dpba_goes_on_to_the_same_bytes(env, tmp_path):
             env=env,
             terms=("beneficial",),
             method="dpba",
-            total_steps=6 * 200,
+            steps=6 * 200,
             evaluation_episodes=2,
             checkpoint_every=2,
             ppo=replace(TINY, normalise_observations=env == "CartPole-v1"),
@@ -77,7 +76,7 @@ def test_a_run_of_ddpg_goes_on_to_the_same_bytes(tmp_path):
             env="cartpole-continuous",
             terms=("harmful", "beneficial"),
             method="ddpg-imgl",
-            total_steps=6 * 40,
+            steps=6 * 40,
             evaluation_episodes=2,
             checkpoint_every=2,
             weights=WeightConfig(hidden=(3,)),

@@ -30,7 +30,7 @@ SMALL = complete(
     Config(
         terms=("harmful",),
         method="imgl",
-        total_steps=2_000 * ROUNDS,
+        steps=2_000 * ROUNDS,
         checkpoint_every=4,
         evaluation_episodes=4,
         ppo=PPOConfig(update_period=2_000, num_envs=10, gradient_steps=5, batch_size=128),
@@ -67,11 +67,10 @@ def test_killed_at_random_moments_the_run_ends_with_the_same_bytes(undisturbed, 
     run = RunDirectory.create(tmp_path / "killed", SMALL)
     rng, kills = random.Random(0), 0
     for _ in range(6):
+        rounds = len(run.metrics) + rng.randrange(ROUNDS // 10)  # not a time: machines differ
         process = worker(run.path)
-        rounds = len(run.metrics)
         while process.poll() is None and len(run.metrics) <= rounds:
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0, 0.15))
+            time.sleep(rng.uniform(0, 0.02))
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             kills += 1
@@ -85,12 +84,12 @@ def test_killed_at_random_moments_the_run_ends_with_the_same_bytes(undisturbed, 
 
 
 def test_sigterm_checkpoints_and_leaves(tmp_path):
-    run = RunDirectory.create(tmp_path / "run", replace(SMALL, total_steps=2_000 * 100_000, checkpoint_every=10**6))
+    run = RunDirectory.create(tmp_path / "run", replace(SMALL, steps=2_000 * 100_000, checkpoint_every=10**6))
     process = worker(run.path)
     while process.poll() is None and len(run.metrics) < 3:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 75
+    assert process.wait(timeout=120) == 75
     (manifest, _), *_ = verified_checkpoints(run.checkpoints)
     assert manifest.round == len(run.metrics) >= 3
 
@@ -325,7 +324,7 @@ def test_a_term_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoint(tmp_
 
 def test_weights_of_another_run_are_loaded_and_stay_frozen(undisturbed, tmp_path):
     config = with_weights_from(SMALL, undisturbed.path, seed=5)
-    run = RunDirectory.create(tmp_path / "run", replace(config, total_steps=6_000))
+    run = RunDirectory.create(tmp_path / "run", replace(config, steps=6_000))
     assert execute(run, never)
     learned, reused = load_weights(undisturbed.path), load_weights(run.path)
     for a, b in zip(map(np.asarray, leaves(learned)), map(np.asarray, leaves(reused)), strict=True):

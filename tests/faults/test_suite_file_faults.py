@@ -34,7 +34,7 @@ def test_a_mistake_in_a_suite_file_is_one_message(tmp_path, old, new, message):
         ('[[grid]]\nmethod = "ppo"', "grid 3: env is missing"),
         (
             '[[grid]]\nenv = "cartpole"\nmethod = "ppo"\nsteps = "many"',
-            "total_steps is 'many'; expected a whole number",
+            "steps is 'many'; expected a whole number",
         ),
         ('[[grid]]\nenv = "cartpole"\nmethod = "ppo"\nseeds = "x"', "grid 3: seeds are 'x'"),
         (

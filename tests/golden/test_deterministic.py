@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.envs.registry import configure
 from bipars.lower.ddpg import follow, smoothed, td_target
 from bipars.lower.replay import Replay, Transitions, Units, bytes_per_transition
 from bipars.methods import METHODS
 from bipars.nets.deterministic import ExploringPolicy, init_deterministic
 from bipars.nets.mlp import ravel
-from bipars.program import build, complete
+from bipars.program import build, complete, configure
 from bipars.rollout.batch import Batch
-from bipars.settings.config import Config, DDPGConfig, WeightConfig
+from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, WeightConfig
+from problems import assert_same
 
 TINY = DDPGConfig(
     policy_hidden=(8,), value_hidden=(8, 8), num_envs=4, update_period=40, gradient_steps=4, batch_size=16,
@@ -24,16 +24,17 @@ TINY = DDPGConfig(
 )  # fmt: skip
 
 
-def tiny(method="ddpg-mgl", rounds=6, **changes):
+def tiny(method="ddpg-mgl", rounds=6, second_order="none", **changes):
     settings = Config(
         env="cartpole-continuous",
         terms=("harmful", "beneficial"),
         method=method,
-        total_steps=40 * rounds,
+        steps=40 * rounds,
         evaluation_episodes=2,
         checkpoint_every=2,
         weights=WeightConfig(hidden=(3,)),
         ddpg=replace(TINY, **changes),
+        ddpg_upper=DDPGUpperConfig(second_order=second_order),
     )
     return complete(settings)
 
@@ -157,7 +158,10 @@ def test_units_are_the_sizes_of_what_was_experienced():
 
 @pytest.mark.parametrize("method", ["ddpg-mgl", "ddpg-imgl"])
 def test_it_makes_no_difference_in_which_units_a_large_term_is_given(method):
-    """Terms 1024 times as large whose weights start 1024 times as small: the same policy, to the last bit."""
+    """Terms 1024 times as large whose weights start 1024 times as small: the same policy.
+
+    To the last bit, as long as XLA rounds alike in two programs that differ in a constant, which it does not promise.
+    """
     large, huge = 16.0, 16.0 * 1024
     learned = []
     for size in (large, huge):
@@ -172,7 +176,7 @@ def test_it_makes_no_difference_in_which_units_a_large_term_is_given(method):
         learned.append((ravel(learner.policy), size * upper.weights(batch.obs, None), learner.units))
     assert float(learned[0][2].weights.max()) < 1
     for one, other in zip(learned[0][:2], learned[1][:2], strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_same(one, other, 1e-6)
 
 
 def test_units_are_measured_once_when_the_warm_up_is_over():
@@ -275,7 +279,7 @@ def test_weights_leave_with_their_unit(tmp_path):
     again = bipars.LearnedWeightFunction.load(z.save(tmp_path / "weights.safetensors"))
     obs, action = np.array([[1.0, 0.0, 2.0], [0.2, 0.9, -1.0]], np.float32), np.zeros((2, 1), np.float32)
     np.testing.assert_array_equal(again(obs, action), z(obs, action))
-    np.testing.assert_allclose(z(obs, action), agent._state.weights.hint(obs), rtol=1e-4)
+    np.testing.assert_allclose(z(obs, action), agent._state.weights.at_state(obs), rtol=1e-4)
 
 
 def test_saved_agents_go_on_with_what_they_remember(tmp_path):
@@ -287,7 +291,7 @@ def test_saved_agents_go_on_with_what_they_remember(tmp_path):
 
 def test_the_default_capacity_keeps_checkpoints_small():
     for env, terms in (("cartpole-continuous", ("harmful",)), ("HalfCheetah-v5", ("torque",)), ("Humanoid-v5", ())):
-        config = complete(configure({"env": env, "terms": terms, "method": "ddpg", "total_steps": 10**6}))
+        config = complete(configure({"env": env, "terms": terms, "method": "ddpg", "steps": 10**6}))
         sizes = {"cartpole-continuous": (4, 1, 1), "HalfCheetah-v5": (17, 6, 1), "Humanoid-v5": (348, 17, 0)}[env]
         replay = jax.eval_shape(lambda sizes=sizes, config=config: Replay.empty(config.ddpg.replay_capacity, *sizes))
         size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(replay.rows))

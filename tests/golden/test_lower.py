@@ -21,7 +21,8 @@ from bipars.objective import (
     surrogate,
 )
 from bipars.rollout.jax_sampler import JaxSampler
-from bipars.settings.config import PPOConfig, WeightConfig
+from bipars.settings.config import PPOConfig
+from bipars.settings.resolved import ResolvedWeights
 
 
 def column(*values):
@@ -113,7 +114,7 @@ def test_log_probabilities_are_those_of_a_distribution(continuous):
 @pytest.mark.parametrize("continuous", [False, True])
 def test_the_noise_of_a_sample_tells_its_log_probability(continuous):
     env = CartPole(continuous=continuous)
-    weights = make_weights(jax.random.key(0), WeightConfig(form="state"), env, 1)
+    weights = make_weights(jax.random.key(0), ResolvedWeights(form="state"), env, 1)
     policy = HyperPolicy(make_policy(jax.random.key(1), PPOConfig(initial_std=0.3), env, extra_inputs=1), weights)
     policy = NormalisedPolicy(policy, Scale(jnp.full(4, 0.5), jnp.full(4, 2.0)))
     obs, noise = jax.random.normal(jax.random.key(2), (9, 4)), policy.draw_noise(jax.random.key(3), (9,))

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.cli.train import _flag, follow_environment
-from bipars.envs.registry import configure, find_family, preset
+from bipars.envs.registry import find_family, preset
 from bipars.errors import UsageError
-from bipars.methods import find_method, resolve
+from bipars.methods import find_method
 from bipars.nets.spaces import BoxActions, Spaces
 from bipars.nets.weights import Range, ScalarWeights
-from bipars.program import build, complete
+from bipars.program import build, complete, configure
+from bipars.resolve import resolve
 from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.terms.builtin import make_term, task_term
 from bipars.upper.rcpo import Multiplier
@@ -34,7 +34,7 @@ def test_mujoco_tasks_have_the_papers_settings():
         assert (config.weights.low, config.weights.high, config.weights.initial) == (-1.0, 1.0, 1.0)
         assert config.weights.max_grad_norm == 10.0
     assert rates == {"em": 5e-4, "mgl": 1e-3, "imgl": 1e-3}
-    assert preset("Walker2d-v5").total_steps == 4_800_000
+    assert preset("Walker2d-v5").steps == 4_800_000
     humanoid = preset("Humanoid-v5", "imgl")
     assert (humanoid.ppo.policy_hidden, humanoid.upper.second_order) == ((32, 32), "none")
 
@@ -61,17 +61,6 @@ def test_environments_of_others_have_a_baseline_and_trust_for_those_who_ask():
     for env in ("cartpole", "Hopper-v5"):
         assert preset(env).upper.earned_trust
         assert not preset(env).upper.baseline
-
-
-def test_flags_follow_the_environment():
-    assert _flag(["train", "--env", "X", "--method=em"], "--env") == "X"
-    assert _flag(["train", "--method=em"], "--method") == "em"
-    import bipars.cli.train
-
-    follow_environment(["train", "--env", "Hopper-v5"])
-    assert bipars.cli.train.PRESET.ppo.clip == 0.2
-    follow_environment(["train"])
-    assert preset("cartpole") == bipars.cli.train.PRESET
 
 
 def test_the_torque_term_takes_the_tasks_w():
@@ -112,8 +101,8 @@ def test_rcpo_trains_on_the_cost(monkeypatch):
 
 @pytest.mark.parametrize("env", ["cartpole-continuous", "Pendulum-v1", "HalfCheetah-v5"])
 def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start(env):
-    assert preset(env, "ddpg-mgl").ddpg.noise_penalty == 4
-    assert preset(env, "ddpg-imgl").ddpg.noise_penalty == 0
+    assert preset(env, "ddpg-mgl", "ddpg").ddpg_upper.size_penalty == 4
+    assert preset(env, "ddpg-imgl", "ddpg").ddpg_upper.size_penalty == 0
 
 
 OTHER_VALUES = {

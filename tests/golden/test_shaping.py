@@ -9,8 +9,9 @@ from bipars.envs import CartPole
 from bipars.errors import UsageError
 from bipars.nets.mlp import to_numpy
 from bipars.nets.weights import Range, make_weights
-from bipars.program import complete
+from bipars.program import complete, configure
 from bipars.settings.config import Config, WeightConfig
+from bipars.settings.resolved import ResolvedWeights
 from bipars.terms.builtin import make_term
 from bipars.terms.term import RewardTerm, Transition, check_names, check_terms
 
@@ -60,14 +61,14 @@ def test_noise_is_new_at_every_step_and_every_call():
     [("state", False, 3), ("per-action", False, 6), ("scalar", True, 3), ("state", True, 3), ("state-action", True, 0)],
 )
 def test_weight_functions_start_near_one_everywhere(form, continuous, hints):
-    weights = make_weights(jax.random.key(0), WeightConfig(form=form), CartPole(continuous=continuous), 3)
+    weights = make_weights(jax.random.key(0), ResolvedWeights(form=form), CartPole(continuous=continuous), 3)
     obs = jax.random.normal(jax.random.key(1), (500, 4))
     action = obs[:, :1] if continuous else (obs[:, 0] > 0).astype(jnp.int32)
     z = weights(obs, action)
     assert z.shape == (500, 3)
     np.testing.assert_allclose(z, 1.0, atol=0.02)
     if hints:
-        assert weights.hint(obs).shape == (500, hints)
+        assert weights.at_state(obs).shape == (500, hints)
 
 
 @pytest.mark.parametrize(("initial", "unit"), [(1.0, 0.02), (-3.0, 1.0), (0.0, 0.5), (0.1, 1.0)])
@@ -86,28 +87,24 @@ def test_weights_move_in_proportion_to_their_size_between_their_unit_and_where_t
 
 
 def test_only_deterministic_methods_measure_the_unit_of_their_weights():
-    config = Config(method="mgl", terms=("harmful",), weights=WeightConfig(measured_unit=True))
-    with pytest.raises(UsageError, match=r"weights.measured_unit: method 'mgl' measures no unit.*'ddpg-mgl'"):
-        complete(config)
-    assert complete(replace(config, weights=WeightConfig())).weights.measured_unit is False
-    det = Config(env="cartpole-continuous", method="ddpg-mgl", terms=("harmful",))
-    assert complete(det).weights.measured_unit is True
+    assert complete(Config(method="mgl", terms=("harmful",))).weights.in_units is False
+    det = configure({"env": "cartpole-continuous", "method": "ddpg-mgl", "terms": ("harmful",)})
+    assert complete(det).weights.in_units is True
     assert complete(complete(det)) == complete(det)
-    assert complete(replace(det, weights=WeightConfig(measured_unit=False))).weights.measured_unit is False
-    assert complete(replace(det, method="ddpg-ns")).weights.measured_unit is False
+    assert complete(replace(det, method="ddpg-ns")).weights.in_units is False
 
 
 def test_per_action_weights_pick_the_chosen_action():
-    weights = make_weights(jax.random.key(0), WeightConfig(form="per-action"), CartPole(), 2)
+    weights = make_weights(jax.random.key(0), ResolvedWeights(form="per-action"), CartPole(), 2)
     obs = jax.random.normal(jax.random.key(1), (5, 4))
-    every = np.asarray(weights.hint(obs).reshape(5, 2, 2))
+    every = np.asarray(weights.at_state(obs).reshape(5, 2, 2))
     chosen = [0, 1, 0, 1, 1]
     np.testing.assert_allclose(weights(obs, jnp.array(chosen)), every[np.arange(5), chosen], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("form", "continuous"), [("per-action", False), ("state", True), ("scalar", True)])
 def test_weights_on_the_simplex_are_positive_sum_to_one_and_start_equal(form, continuous):
-    config = WeightConfig(form=form, simplex=True)
+    config = ResolvedWeights(form=form, simplex=True)
     weights = make_weights(jax.random.key(0), config, CartPole(continuous=continuous), 3)
     obs = jax.random.normal(jax.random.key(1), (50, 4))
     action = obs[:, :1] if continuous else (obs[:, 0] > 0).astype(jnp.int32)

@@ -13,7 +13,8 @@ from bipars.nets.deterministic import Critic, DeterministicPolicy, ModifiedCriti
 from bipars.nets.mlp import ravel
 from bipars.nets.spaces import BoxActions, Spaces
 from bipars.nets.weights import make_weights
-from bipars.settings.config import DDPGConfig, WeightConfig
+from bipars.settings.config import DDPGConfig
+from bipars.settings.resolved import ResolvedWeights
 from bipars.upper.deterministic import (
     DeterministicIncremental,
     DeterministicMapping,
@@ -69,7 +70,7 @@ def make(action_size, num_terms, form, hints=0):
     config = DDPGConfig(policy_hidden=(5, 4), value_hidden=(6, 5), activation="tanh")
     policy, critics = init_deterministic(keys[0], config, 4, action_size, hints, num_terms)
     spaces = Spaces(4, BoxActions(action_size))
-    weights = make_weights(keys[1], WeightConfig(form=form, hidden=(4, 3)), spaces, num_terms)
+    weights = make_weights(keys[1], ResolvedWeights(form=form, hidden=(4, 3)), spaces, num_terms)
 
     def shake(tree, key):
         leaves, structure = jax.tree.flatten(tree)
@@ -157,7 +158,7 @@ def test_em_is_the_derivative_through_the_policys_input(action_size, num_terms, 
     action = problem.policy(jnp.concatenate([obs, z], -1))
     by_action = jax.grad(lambda a: problem.true(obs, a).sum())(action)
     by_input = jax.vmap(jax.jacfwd(lambda s, z: problem.policy(jnp.concatenate([s, z])), argnums=1))(obs, z)
-    by_phi = jax.jacrev(lambda w: w.hint(obs))(problem.weights)
+    by_phi = jax.jacrev(lambda w: w.at_state(obs))(problem.weights)
     along = jnp.einsum("ia,iak->ik", by_action, by_input) / obs.shape[0]
     expected = jax.tree.map(lambda leaf: jnp.tensordot(along, leaf, 2), by_phi)
     found, _ = DeterministicMapping().update((), None, After(problem.policy, problem.fresh, None), problem.weights)

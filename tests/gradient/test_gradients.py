@@ -12,7 +12,7 @@ from bipars.nets.optimiser import adam, ascend
 from bipars.nets.policies import HyperPolicy, log_prob_gradients
 from bipars.nets.weights import make_weights
 from bipars.objective import log_ratios, slopes, surrogate, surrogate_gradients
-from bipars.settings.config import WeightConfig
+from bipars.settings.resolved import ResolvedWeights
 from bipars.upper.base import hessian_product
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient, first_and_outer_product
@@ -309,7 +309,7 @@ def test_first_imgl_step_is_mgl_times_alpha():
 
 
 def test_bounded_weights_keep_their_gradient_at_the_bound():
-    config = WeightConfig(form="scalar", low=-1.0, high=1.0, initial=1.0)
+    config = ResolvedWeights(form="scalar", low=-1.0, high=1.0, initial=1.0)
     weights = make_weights(jax.random.key(0), config, CartPole(), 1)
     obs = jnp.zeros((1, 4))
     slope = jax.grad(lambda w: w(obs, jnp.zeros(1, int)).sum())(weights)

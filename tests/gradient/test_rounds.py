@@ -16,7 +16,7 @@ from bipars.nets.mlp import ravel
 from bipars.nets.optimiser import ascend
 from bipars.objective import gae
 from bipars.program import build, complete
-from bipars.settings.config import Config, DDPGConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.upper.schedule import WeightState
 from bipars.upper.trust import EarnedTrust
 from problems import assert_same, kl_penalised
@@ -197,12 +197,12 @@ def test_a_round_of_a_deterministic_policy_moves_phi_as_brute_force_does(method,
     """Two steps of the policy with two of its critics before each. Critics and policy step as the loop's own do."""
     settings = DDPGConfig(
         policy_hidden=(6,), value_hidden=(8, 8), activation="tanh", num_envs=4, update_period=40, gradient_steps=4,
-        batch_size=16, warmup_steps=0, policy_delay=2, target_noise=0.2, twin_critics=True, second_order=second_order,
-        noise_penalty=0.6,
+        batch_size=16, warmup_steps=0, policy_delay=2, target_noise=0.2, twin_critics=True,
     )  # fmt: skip
     config = Config(
         env="cartpole-continuous", method=method, terms=("harmful", "beneficial"),
         weights=WeightConfig(hidden=(3,), learning_rate=0.05), ddpg=settings,
+        ddpg_upper=DDPGUpperConfig(size_penalty=0.6, second_order=second_order),
     )  # fmt: skip
     loop, key = build(complete(config)).algorithm, jax.random.key(4)
     before, _ = jax.jit(loop.iterate)(loop.init(jnp.uint32(0)), jnp.uint32(0))
@@ -309,7 +309,7 @@ def test_sampling_by_round_puts_the_new_policys_samples_against_the_whole_old_ba
         Config(
             env=env,
             terms=("harmful", "beneficial"),
-            total_steps=2 * 312,
+            steps=2 * 312,
             ppo=PPOConfig(
                 update_period=3 * 104, num_envs=3, gamma=0.97, gae_lambda=0.9, gradient_steps=4, batch_size=32
             ),
@@ -450,7 +450,11 @@ def _is_adam(part):
 
 
 def test_imgl_that_forgets_all_is_mgl():
-    """Adam makes the same steps of gradients alpha times as large, also where alpha is 1e-4."""
+    """Adam makes the same steps of gradients alpha times as large, also where alpha is 1e-4.
+
+    Compared to all that was learned, not number by number: where a gradient is next to 0, Adam divides one rounding
+    error by another, or by its epsilon.
+    """
 
     def train(method):
         config = Config(
@@ -461,9 +465,9 @@ def test_imgl_that_forgets_all_is_mgl():
             upper=UpperConfig(noise_penalty=1.0, memory=0.0),
         )
         loop = build(complete(config)).algorithm
-        state = loop.init(jnp.uint32(0))
+        first = state = loop.init(jnp.uint32(0))
         for _ in range(3):
             state, _ = loop.iterate(state, jnp.uint32(0))
-        return ravel(state.weights)
+        return ravel(state.weights) - ravel(first.weights)
 
-    np.testing.assert_allclose(train("imgl"), train("mgl"), rtol=0, atol=1e-6)
+    assert_same(train("imgl"), train("mgl"), 1e-4)

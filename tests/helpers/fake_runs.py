@@ -6,6 +6,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
+from bipars.methods import METHODS
 from bipars.nets.mlp import to_numpy
 from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
@@ -18,23 +19,43 @@ from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
 from bipars.runs.recording import Episode
 from bipars.runs.snapshots import Content, save_snapshot
-from bipars.settings.config import Config, WeightConfig
+from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig, ResolvedDDPG, ResolvedUpper, ResolvedWeights
 
 ROUNDS = 12
 
 
 def fake_cell(root, method, ends, weight=None, states=None, terms=("push",), config=None, share=0.5, finish=True):
     """One run per entry of `ends`, the return at its end; weights move from 1 to `weight`, `states` is their spread."""
-    base = config or Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    base = config or Config(env="cartpole", steps=ROUNDS * 20_000)
     for seed, end in enumerate(ends):
         own = replace(base, method=method, terms=terms, seed=seed)
         fake_seed(seed_directory(root, seed), own, end, weight, states, share, finish)
     return root
 
 
+def as_resolved(config):
+    """With something in every place that is left open; nothing of it is looked at."""
+    if isinstance(config, ResolvedConfig):
+        return replace(config, learns_weights=METHODS[config.method].learns_weights)
+
+    def filled(kind, settings):
+        return kind(**{name: value for name, value in vars(settings).items() if value not in (None, "auto")})
+
+    method = METHODS[config.method]
+    parts = {
+        "weights": filled(ResolvedWeights, config.weights),
+        "upper": filled(ResolvedUpper, config.upper),
+        "ddpg": filled(ResolvedDDPG, config.ddpg),
+        "learner": method.learner,
+        "learns_weights": method.learns_weights,
+    }
+    return ResolvedConfig(**vars(config) | parts)
+
+
 def fake_seed(path, config, end, weight=None, states=None, share=0.5, finish=True):
     """One run, its directory made before or now."""
-    run, terms = RunDirectory.create(path, config), config.terms
+    run, terms = RunDirectory.create(path, as_resolved(config)), config.terms
     rows = [_row(i + 1, end, terms, weight, states, share) for i in range(ROUNDS if finish else ROUNDS // 2)]
     run.metrics_file.write_bytes(b"".join(map(encode_row, rows)))
     if finish:
@@ -72,7 +93,7 @@ def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normali
         RunningMoments(np.full(4, 0.5, np.float32), np.full(4, 4.0, np.float32), np.float32(9)) if normalise else None
     )
     for i in range(1, 11):
-        config = WeightConfig(form=form, learning_rate=1e-3, measured_unit=unit is not None, simplex=simplex)
+        config = ResolvedWeights(form=form, learning_rate=1e-3, in_units=unit is not None, simplex=simplex)
         weights = make_weights(jax.random.key(100 * run.config.seed + i), config, spaces, terms)
         weights = jax.tree.map(lambda x, i=i: x * (1 + 20 * i), weights)
         weights = weights if unit is None else with_unit(weights, np.full(terms, unit, np.float32))

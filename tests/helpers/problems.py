@@ -10,7 +10,8 @@ from bipars.envs import CartPole
 from bipars.nets.policies import make_policy
 from bipars.nets.weights import make_weights
 from bipars.objective import ClippedObjective, Samples, gae, normaliser
-from bipars.settings.config import PPOConfig, WeightConfig
+from bipars.settings.config import PPOConfig
+from bipars.settings.resolved import ResolvedWeights
 from bipars.upper.mgl import advantage_jacobian
 from bipars.upper.schedule import Pending
 
@@ -80,7 +81,7 @@ def make_problem(
     keys = jax.random.split(jax.random.key(seed), 12)
     config = PPOConfig(policy_hidden=(5, 4), activation="tanh")
     policy = make_policy(keys[0], config, env, extra_inputs)
-    weights = make_weights(keys[1], WeightConfig(form=form, hidden=(4, 3), simplex=simplex), env, num_terms)
+    weights = make_weights(keys[1], ResolvedWeights(form=form, hidden=(4, 3), simplex=simplex), env, num_terms)
     jitter = lambda tree, key, size: jax.tree.map(  # noqa: E731
         lambda x, k: x + size * jax.random.normal(k, x.shape),
         tree,

@@ -210,16 +210,14 @@ def test_same_seed_same_result_other_seed_other_result():
 
 @pytest.mark.parametrize(("method", "weight"), [("ppo", 0.0), ("dpba", 0.0), ("ns", 1.0)])
 def test_bounds_do_not_move_weights_that_nobody_learns(method, weight):
-    agent = bipars.BiPaRS(
-        "cartpole", terms=["harmful"], method=method, weight_function={"low": 0.2, "high": 1.5}, ppo=QUICK
-    )
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=method, weights={"low": 0.2, "high": 1.5}, ppo=QUICK)
     np.testing.assert_array_equal(agent.weights(np.zeros((3, 4)), np.zeros(3, int)), np.full((3, 1), weight))
 
 
 def test_a_replay_is_made_for_as_long_as_anybody_may_learn():
     agent = bipars.BiPaRS("cartpole-continuous", terms=["harmful"], method="ddpg-mgl")
     assert agent.config.ddpg.replay_capacity * 45 > 60 * 2**20
-    assert agent.config.total_steps == 100_000
+    assert agent.config.steps == 100_000
 
 
 def test_numpy_numbers_become_pythons_and_infinite_means_no_bound():

@@ -1,13 +1,17 @@
 """The commands as a person types them."""
 
 import json
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
 
+import bipars
 from bipars.cli import main
-from bipars.cli.train import SHORT, _flag, as_typed
+from bipars.cli.asked import ALIASES, as_typed
+from bipars.cli.train import parse_option
 from bipars.errors import UsageError
 from bipars.runs.execute import load_state
 from bipars.settings.seeds import parse_seeds
@@ -53,28 +57,61 @@ def test_an_environment_of_gymnasiums_in_processes_with_tensorboard_and_its_weig
     assert main(["train", *common, "--weights-from", str(first), "--out", str(again)]) == 0
     (_, learned, _), (_, reused, _) = load_state(first / "seed-0000"), load_state(again / "seed-0000")
     assert float(learned.observations.size) == 512
-    for place in ("weights", "scales"):
+    for place in ("weights", "observations"):
         a, b = getattr(learned, place), getattr(reused, place)
-        a, b = (a.observations, b.observations) if place == "scales" else (a, b)
         assert all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
 
 
 def test_messages_name_the_flags_that_were_typed():
-    message = "config.total_steps is 0; ppo.num_envs (2), upper.unroll, weights.nothing, 'import:ppo.clip', total_steps"
-    assert as_typed(message, ["train", "--unroll=3"]) == (
-        "--steps is 0; --ppo.num-envs (2), --unroll, weights.nothing, 'import:ppo.clip', --steps"
+    error = UsageError(
+        "config.steps is 0; ppo.num_envs (2), upper.unroll, 'import:ppo.clip', terms",
+        ["config.steps", "ppo.num_envs", "upper.unroll", "terms"],
     )
-    assert "--upper.unroll" in as_typed(message, ["train", "--upper.unroll", "3"])
+    assert (
+        as_typed(error, ["train", "--unroll=3"])
+        == "--steps is 0; --ppo.num-envs (2), --unroll, 'import:ppo.clip', --term"
+    )
+    assert "--upper.unroll" in as_typed(error, ["train", "--upper.unroll", "3"])
+    assert "ppo.num_envs (2)" in str(error)
 
 
-def test_the_help_shows_short_flags_and_the_potential_that_is_used(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    for method, shown in (("pbrs", "(default: upright)"), ("dynamic-pbrs", "(default: fading)")):
-        with pytest.raises(SystemExit):
-            main(["train", "--method", method, "--help"])
-        text = capsys.readouterr().out
-        assert shown in text
-    assert all(short in text for short in SHORT)
+def help_text(capsys, flag):
+    with pytest.raises(SystemExit):
+        main(["train", flag])
+    return capsys.readouterr().out
+
+
+def test_help_fits_two_screens_and_help_all_has_every_setting(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    short, everything = help_text(capsys, "--help"), help_text(capsys, "--help-all")
+    assert len(short.splitlines()) <= 60
+    assert "--ppo.clip" not in short
+    assert "--help-all" in short
+    for path in ("--ppo.clip FLOAT", "--weights.form", "--ddpg-upper.size-penalty", *ALIASES.values()):
+        assert path in everything
+
+
+def test_whole_numbers_may_be_written_as_powers_of_ten(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("bipars.suite.finish.run_locally", lambda runs, workers, report: False)
+    assert main([*train(tmp_path / "a"), "--steps", "1e4", "--ppo.update-period", "2E3"]) == 130
+    config = json.loads((tmp_path / "a" / "seed-0000" / "config.json").read_text())["config"]
+    assert (config["steps"], config["ppo"]["update_period"]) == (10_000, 2_000)
+    with pytest.raises(SystemExit):
+        main([*train(tmp_path / "b"), "--steps", "1.5"])
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as leaves:
+        main(["--version"])
+    assert leaves.value.code == 0
+    assert capsys.readouterr().out == f"bipars {bipars.__version__}\n"
+
+
+def test_help_answers_without_loading_jax():
+    code = "import sys; from bipars.cli import main\ntry: main(['--help'])\nfinally: print('jax' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "render" in result.stdout
+    assert result.stdout.endswith("False\n")
 
 
 def test_steps_that_are_no_whole_update_are_said(tmp_path, capfd, monkeypatch):
@@ -104,14 +141,6 @@ def test_list_and_help_name_everything(capsys):
 
 
 def test_options_of_the_environment_are_read_as_they_are_meant():
-    from bipars.cli.train import _parse_option
-
-    options = dict(map(_parse_option, ("a=False", "b=none", "c=2", "d=2.0", "e=word", "f=TRUE")))
+    options = dict(map(parse_option, ("a=False", "b=none", "c=2", "d=2.0", "e=word", "f=TRUE")))
     assert options == {"a": False, "b": None, "c": 2, "d": 2.0, "e": "word", "f": True}
     assert isinstance(options["c"], int)
-
-
-def test_of_a_repeated_flag_the_last_counts_for_defaults_too():
-    arguments = ["train", "--env", "cartpole", "--method=mgl", "--method", "ddpg-mgl", "--env=cartpole-continuous"]
-    assert (_flag(arguments, "--env"), _flag(arguments, "--method")) == ("cartpole-continuous", "ddpg-mgl")
-    assert _flag(arguments, "--seed") is None

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.envs.registry import configure
 from bipars.nets.policies import make_policy
 from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
-from bipars.program import build, complete
+from bipars.program import build, complete, configure
 from bipars.rollout.batch import Batch
 from bipars.settings.config import Config, DPBAConfig, PPOConfig
 from bipars.shaping.dpba import LearnedPotential, make_potential

@@ -54,7 +54,7 @@ def test_the_weight_function_is_the_one_that_was_trained(agent):
     ("env", "form"), [("Pendulum-v1", "state"), ("CartPole-v1", "per-action"), ("cartpole", "auto")]
 )
 def test_the_weight_function_is_one_small_file(env, form, tmp_path):
-    agent = bipars.BiPaRS(env, terms=["noise"], ppo=QUICK, weight_function={"form": form}, evaluation_episodes=1)
+    agent = bipars.BiPaRS(env, terms=["noise"], ppo=QUICK, weights={"form": form}, evaluation_episodes=1)
     agent.learn(64)
     z = agent.weight_function()
     path = z.save(tmp_path / "weights.safetensors")
@@ -93,7 +93,7 @@ def test_the_shaped_environment_adds_every_weighted_term(agent):
 def test_terms_that_lost_the_policys_trust_are_not_taken_away_without_a_word():
     agent = bipars.BiPaRS("cartpole", terms=["noise"], method="mgl")
     agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
-    agent._state = agent._state._replace(evidence=agent._state.evidence * 0)
+    agent._state = agent._state._replace(upper=agent._state.upper._replace(evidence=agent._state.upper.evidence * 0))
     with pytest.warns(UserWarning, match="no longer follows its terms"):
         agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
 

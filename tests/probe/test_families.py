@@ -16,10 +16,10 @@ from bipars.cli import main
 from bipars.envs import EnvironmentFamily, WeightMap, families, find_family, gym, preset, register
 from bipars.envs.cartpole import CartPole
 from bipars.envs.gym import GymnasiumEnvironment
-from bipars.envs.registry import _FAMILIES, ANY, configure
+from bipars.envs.registry import _FAMILIES, ANY
 from bipars.errors import UsageError
 from bipars.nets.spaces import DiscreteActions
-from bipars.program import complete
+from bipars.program import complete, configure
 from bipars.report.content import content
 from bipars.report.dimensions import input_names
 from bipars.report.render import render_episode
@@ -55,7 +55,8 @@ def test_the_papers_tasks_are_registered_and_every_other_name_is_gymnasiums():
 
 
 @pytest.mark.parametrize("name", [family.name for family in families() if family.observations])
-def test_there_is_a_name_for_every_number_of_an_observation(name):
+def test_there_is_a_name_for_every_number_of_an_observation(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where MuJoCo may log
     if name in MUJOCO:
         pytest.importorskip("mujoco")
     env = gymnasium.make(name)
@@ -74,7 +75,7 @@ def test_presets_are_the_familys_with_the_name_and_the_method_filled_in():
     assert preset("bipars/CartPole-v0", "em") == replace(preset("cartpole", "em"), env="bipars/CartPole-v0")
     assert preset("Pong-v9") == replace(gym.preset("mgl"), env="Pong-v9")
     assert configure({"env": "Hopper-v5", "method": "ppo"}) == preset("Hopper-v5", "ppo")
-    assert configure({"env": "Hopper-v5"}) == Config(env="Hopper-v5")  # who wants defaults asks for them
+    assert Config.from_dict({"env": "Hopper-v5"}) == Config(env="Hopper-v5")  # who wants defaults asks for them
 
 
 def test_nothing_heavy_is_loaded_to_know_the_names():
@@ -115,7 +116,7 @@ def test_unknown_names_and_bad_presets_are_named():
         UsageError, match=r"unknown environment 'Hoper-v5'. Did you mean 'Hopper-v5'.*Known are .*cartpole,"
     ):
         complete(Config(env="Hoper-v5"))
-    register(EnvironmentFamily("mine", lambda method: {"total_steps": 3}))
+    register(EnvironmentFamily("mine", lambda method, learner: {"steps": 3}))
     with pytest.raises(UsageError, match="family 'mine': its preset returned .*expected a bipars.Config"):
         preset("mine")
     register(own("in-jax", make_jax=CartPole))
@@ -217,14 +218,18 @@ def test_a_family_draws_itself(tmp_path):
 
 
 def test_the_report_shows_what_the_family_says(tmp_path):
-    fake_cell(tmp_path, "mgl", [0.0, 0.0], weight=1.0)
+    fake_cell(tmp_path, "mgl", [0.0], weight=1.0)
+    metrics = tmp_path / "seed-0000/metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"evaluation_action_size": 0.0', '"evaluation_action_size": 0.5'))
     (panel,) = content(collect(tmp_path))["panels"]
     assert panel["weight_map"]["title"] == "the paper's figure 5d"
     assert not panel["effort"]
     view = WeightMap("mine", 0, 1, 1.0, 1.0, (0.0, 0.0))
-    _FAMILIES["cartpole"] = replace(find_family("cartpole"), weight_map=view, measures=("evaluation_return",))
+    both = ("evaluation_return", "evaluation_action_size")
+    _FAMILIES["cartpole"] = replace(find_family("cartpole"), weight_map=view, measures=both)
     (panel,) = content(collect(tmp_path))["panels"]
     assert panel["weight_map"] == view._asdict()
+    assert panel["effort"]
 
 
 def test_the_command_line_lists_and_follows_families(capsys):

@@ -11,9 +11,8 @@ from gymnasium import spaces
 
 import bipars
 from bipars.envs.gym import GymnasiumEnvironment
-from bipars.envs.registry import configure
 from bipars.errors import TermError, UsageError
-from bipars.program import complete
+from bipars.program import complete, configure
 from bipars.rollout.host_sampler import HostSampler
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
@@ -255,7 +254,7 @@ def test_rarely_evaluated_runs_finish_and_are_plotted(tmp_path):
     from bipars.report.curves import plot_curves
     from bipars.results.summary import summarise_runs, table
 
-    data = {"env": "Pendulum-v1", "terms": ["noise"], "total_steps": 192, "evaluation_every": 2}
+    data = {"env": "Pendulum-v1", "terms": ["noise"], "steps": 192, "evaluation_every": 2}
     config = complete(configure(data | {"ppo": QUICK, "evaluation_episodes": 1}))
     run = RunDirectory.create(tmp_path / "cell" / "seed-0000", config)
     assert execute(run, lambda: False)

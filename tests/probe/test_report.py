@@ -26,7 +26,7 @@ from bipars.results.formats import csv_text
 from bipars.results.panels import collect
 from bipars.results.verdict import verdicts
 from bipars.runs.directory import RunDirectory
-from bipars.settings.config import Config, DDPGConfig, WeightConfig
+from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, WeightConfig
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, fake_seed, task
@@ -35,10 +35,10 @@ from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, fake_seed, task
 def test_runs_are_gathered_by_task_and_terms(tmp_path):
     fake_cell(tmp_path / "a" / "mgl", "mgl", GOOD, weight=1.0, terms=("one",))
     fake_cell(tmp_path / "b" / "mgl", "mgl", GOOD, weight=1.0, terms=("two",))
-    slow = Config(env="cartpole", total_steps=ROUNDS * 20_000, checkpoint_every=3)
+    slow = Config(env="cartpole", steps=ROUNDS * 20_000, checkpoint_every=3)
     fake_cell(tmp_path / "b" / "slow", "mgl", GOOD, weight=1.0, terms=("two",), config=slow)
     fake_cell(tmp_path / "ppo", "ppo", BAD, terms=())
-    other = Config(env="cartpole-continuous", total_steps=ROUNDS * 20_000)
+    other = Config(env="cartpole-continuous", steps=ROUNDS * 20_000)
     fake_cell(tmp_path / "c", "mgl", GOOD, weight=1.0, terms=("two",), config=other)
     panels = {panel.name: [cell.label for cell in panel.cells] for panel in collect(tmp_path).panels}
     assert panels == {
@@ -59,7 +59,7 @@ def test_runs_that_are_not_as_far_are_compared_at_the_same_step(tmp_path):
 
 def test_settings_in_which_compared_runs_differ_are_named(tmp_path):
     fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
-    base = Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    base = Config(env="cartpole", steps=ROUNDS * 20_000)
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=replace(base, ppo=replace(base.ppo, clip=0.1)))
     (verdict,) = verdicts(collect(tmp_path).panels[0])
     assert any("ppo.clip 0.1" in note for note in verdict.notes)
@@ -171,7 +171,7 @@ def test_text_writes_nothing(tmp_path, capsys):
 
 def learner(root, method="mgl", seeds=1, env="cartpole", terms=("harmful",), **settings):
     """Finished runs of a learner, as `bipars train` would configure them."""
-    config = complete(replace(preset(env, method), total_steps=ROUNDS * 20_000, terms=terms, **settings))
+    config = complete(replace(preset(env, method), steps=ROUNDS * 20_000, terms=terms, **settings))
     return fake_cell(root, method, [0.0] * seeds, weight=1.0, terms=config.terms, config=config)
 
 
@@ -240,8 +240,8 @@ def test_the_weights_of_a_comparison_do_not_sum_to_one(tmp_path, method, weights
 
 
 def test_deterministic_learners_are_compared_with_deterministic_policies(tmp_path):
-    settings = DDPGConfig(gradient_steps=2, warmup_steps=100, second_order="exact")
-    learner(tmp_path, "ddpg-imgl", env="cartpole-continuous", ddpg=settings)
+    settings, upper = DDPGConfig(gradient_steps=2, warmup_steps=100), DDPGUpperConfig(second_order="exact")
+    learner(tmp_path, "ddpg-imgl", env="cartpole-continuous", ddpg=settings, ddpg_upper=upper)
     runs = missing_runs(collect(tmp_path))
     assert names(runs, tmp_path) == ["comparison/ddpg-ns/seed-0000", "comparison/ddpg/seed-0000"]
     assert [run.config.weights.initial for run in runs] == [1.0, 0.0]

@@ -94,7 +94,7 @@ def test_suites_share_cells_and_a_directory_may_be_asked_for_more(tmp_path):
     assert cells["cartpole/harmful/mgl"].seeds == (1, 2)
     assert manifest == read_manifest(root)
     assert [request["suites"] for request in manifest.requests] == [["paper/fig1"], ["paper/fig3"]]
-    with pytest.raises(RunDirectoryError, match=r"another suite: the cell .* \(total_steps: 1200000 and 120000\)"):
+    with pytest.raises(RunDirectoryError, match=r"another suite: the cell .* \(steps: 1200000 and 120000\)"):
         record(root, load_suite("paper/fig1", Changes(scale=0.1)), ["paper/fig1"], Changes(scale=0.1))
 
 
@@ -107,12 +107,12 @@ def test_the_papers_figures_are_whole():
     ):
         suite = load_suite(f"paper/fig{figure}")
         assert {len(cell.seeds) for cell in suite.cells} == {seeds}
-        assert {cell.config.total_steps for cell in suite.cells} == {steps}
+        assert {cell.config.steps for cell in suite.cells} == {steps}
         assert all(panel.statements or panel.heat_map for panel in suite.panels)
     mujoco = load_suite("paper/fig2")
     assert {len(cell.seeds) for cell in mujoco.cells} == {10}
-    assert {c.config.total_steps for c in mujoco.cells if c.config.env == "Walker2d-v5"} == {4_800_000}
-    assert {c.config.total_steps for c in mujoco.cells if c.config.env != "Walker2d-v5"} == {3_200_000}
+    assert {c.config.steps for c in mujoco.cells if c.config.env == "Walker2d-v5"} == {4_800_000}
+    assert {c.config.steps for c in mujoco.cells if c.config.env != "Walker2d-v5"} == {3_200_000}
     assert len(mujoco.panels) == 5
 
 

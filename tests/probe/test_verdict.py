@@ -9,8 +9,8 @@ from bipars.methods import METHODS
 from bipars.report.text import results_text, verdict_text
 from bipars.results.panels import collect, differences, method_role
 from bipars.results.verdict import judge, judge_use, verdicts
-from bipars.settings.config import Config, DDPGConfig, UpperConfig
-from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, task
+from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, UpperConfig
+from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, as_resolved, fake_cell, task
 
 MIXED = (-2.0, 3.0)
 
@@ -115,7 +115,7 @@ def test_the_verdict_says_where_hardly_a_batch_could_judge_the_term(tmp_path, cl
 
 @pytest.mark.parametrize(("earned", "relative", "noted"), [(True, False, 1), (True, True, 0), (False, False, 0)])
 def test_a_critic_that_only_one_side_has_is_named(tmp_path, earned, relative, noted):
-    base = Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    base = Config(env="cartpole", steps=ROUNDS * 20_000)
     learner = replace(base, upper=UpperConfig(earned_trust=earned))
     fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, config=learner)
     plain = replace(base, ppo=replace(base.ppo, relative_value_loss=relative), upper=learner.upper)
@@ -126,7 +126,7 @@ def test_a_critic_that_only_one_side_has_is_named(tmp_path, earned, relative, no
 
 
 def test_the_comparison_is_with_the_policy_that_has_the_same_teacher(tmp_path):
-    base = Config(env="cartpole", total_steps=ROUNDS * 20_000)
+    base = Config(env="cartpole", steps=ROUNDS * 20_000)
     fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, config=replace(base, upper=UpperConfig(earned_trust=True)))
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=base)
     relative = replace(base, ppo=replace(base.ppo, relative_value_loss=True))
@@ -211,7 +211,7 @@ def test_the_role_of_every_method():
 
 
 def test_a_deterministic_learner_is_compared_with_its_own_kind(tmp_path):
-    base = Config(env="cartpole-continuous", total_steps=ROUNDS * 20_000)
+    base = Config(env="cartpole-continuous", steps=ROUNDS * 20_000)
     fake_cell(tmp_path / "ddpg-em", "ddpg-em", BAD, weight=1.0, config=base)
     fake_cell(tmp_path / "ddpg-mgl", "ddpg-mgl", GOOD, weight=-4.0, config=base)
     fake_cell(tmp_path / "ns", "ns", GOOD, weight=1.0, config=base)
@@ -231,5 +231,6 @@ def test_a_deterministic_learner_is_compared_with_its_own_kind(tmp_path):
 
 
 def test_settings_of_the_upper_level_do_not_matter_to_a_run_without_weights():
-    learner = Config(method="ddpg-imgl", ddpg=DDPGConfig(second_order="exact", weight_jitter=0.1, batch_size=64))
-    assert differences(Config(method="ddpg"), learner) == {"ddpg.batch_size": (128, 64)}
+    upper = DDPGUpperConfig(second_order="exact")
+    learner = as_resolved(Config(method="ddpg-imgl", ddpg=DDPGConfig(batch_size=64), ddpg_upper=upper))
+    assert differences(as_resolved(Config(method="ddpg")), learner) == {"ddpg.batch_size": (128, 64)}

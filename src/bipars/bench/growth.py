@@ -82,9 +82,8 @@ def measure_point(line: Line, size: int) -> Point:
     """One size: seconds of one step of phi, or of the derivatives for a whole update."""
     import jax
 
-    from bipars.envs.registry import configure
     from bipars.nets.mlp import count_parameters
-    from bipars.program import build, complete
+    from bipars.program import build, complete, configure
     from bipars.upper.mgl import advantage_jacobian
 
     width = {"n": SMALL, "m": SMALL} | ({} if line.grows == "K" else {line.grows: size})

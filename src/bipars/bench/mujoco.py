@@ -109,8 +109,7 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     import jax.numpy as jnp
 
     from bipars.envs.mujoco import MujocoEnvironment
-    from bipars.envs.registry import configure
-    from bipars.program import build, complete
+    from bipars.program import build, complete, configure
 
     settings = {
         "env": task,

@@ -45,7 +45,7 @@ def measure_plan(cells: int) -> dict[str, float]:
         runs = record(root, load_suite(str(file)), [str(file)]).runs(root)
         planned = time.perf_counter()
         for run in runs:
-            _pretend(run.path, run.config.to_dict(), run.config.total_steps)
+            _pretend(run.path, run.config.to_dict(), run.config.steps)
         pretended = time.perf_counter()
         assert count_states(read_manifest(root).runs(root))["all"]["done"] == cells
         listed = time.perf_counter()

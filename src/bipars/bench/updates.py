@@ -19,8 +19,7 @@ def measure(updates: int, settings: dict[str, Any]) -> dict[str, float]:
     import jax
     import numpy as np
 
-    from bipars.envs.registry import configure
-    from bipars.program import build, complete
+    from bipars.program import build, complete, configure
 
     began = time.perf_counter()
     config = complete(configure(settings))

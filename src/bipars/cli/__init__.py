@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 import tyro
 
+import bipars
+from bipars.cli.asked import as_typed
 from bipars.cli.explore import Bench, Demo, List, Monks
 from bipars.cli.report import Render, Report, Watch
 from bipars.cli.suite import Resume, SuiteCommand, with_run
-from bipars.cli.train import Train, as_typed, expand, follow_environment
+from bipars.cli.train import train_command
 from bipars.errors import BiparsError
-from bipars.settings.base import unchecked
 
-Command = (
-    Annotated[Train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff]
-    | Annotated[Resume, tyro.conf.subcommand("resume")]
+OTHERS = (
+    Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[SuiteCommand, tyro.conf.subcommand("suite")]
     | Annotated[List, tyro.conf.subcommand("list")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
@@ -27,17 +27,22 @@ Command = (
 )
 
 
+HELP_ALL = "--help-all"
+
+
 def _parse(arguments: list[str]) -> Any:
-    if arguments[:1] == ["train"]:
-        follow_environment(arguments)
-    with unchecked():  # `Config` checks all of it, and its message is ours
-        return tyro.cli(
-            Command,
-            prog="bipars",
-            description="Learn how much each hand-written reward term should count, and where.",
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff,),
-        )
+    if arguments[:1] == ["--version"]:
+        print(f"bipars {bipars.__version__}")
+        raise SystemExit(0)
+    short = bool({"-h", "--help"} & set(arguments))
+    train: Any = train_command(show_all=not short)
+    return tyro.cli(
+        Annotated[train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff] | OTHERS,
+        prog="bipars",
+        description="Learn how much each hand-written reward term should count, and where.",
+        args=["--help" if word == HELP_ALL else word for word in arguments],
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,11 +50,11 @@ def main(arguments: list[str] | None = None) -> int:
     typed = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            return _parse(with_run(expand(typed))).run()
+            return _parse(with_run(typed)).run()
         finally:
             sys.stdout.flush()  # here, where it may fail: not when Python leaves
     except BiparsError as error:
-        message = as_typed(str(error), typed) if typed[:1] == ["train"] else str(error)
+        message = as_typed(error, typed) if typed[:1] == ["train"] else str(error)
         print(f"bipars: {message}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # who read our output has gone, as `head` does

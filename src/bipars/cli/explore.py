@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from bipars.cli.asked import asked, given
 from bipars.cli.suite import count_workers
 from bipars.errors import UsageError, unknown
 from bipars.monks.config import MonksConfig
@@ -85,6 +86,9 @@ class Bench:
         return run_bench(self.updates or usual)
 
 
+LearnFlags = asked(MonksConfig(), "learn")
+
+
 @dataclass(frozen=True)
 class Monks:
     """Let independent learners play monks and gruel, the paper's game of M + 1 agents."""
@@ -95,7 +99,7 @@ class Monks:
     """How much there is to share."""
     seed: int = 0
     """Seed of everything random."""
-    learn: MonksConfig = field(default_factory=MonksConfig)
+    learn: LearnFlags = field(default_factory=LearnFlags)  # type: ignore[valid-type]
 
     def run(self) -> int:
         import numpy as np
@@ -107,12 +111,12 @@ class Monks:
 
         enable_compilation_cache()
         game = Game(self.monks, self.gruel)
-        self.learn.check()
+        settings = MonksConfig(**given(self.learn))
         if not 0 <= self.seed < 2**32:
             raise UsageError(f"--seed is {self.seed}; expected a whole number in [0, 2^32)")
-        monastery, many = Monastery(game, self.learn), "s" if self.monks > 1 else ""
-        rounds_of_games = f"{self.learn.rounds} rounds of {self.learn.games} games"
+        monastery, many = Monastery(game, settings), "s" if self.monks > 1 else ""
+        rounds_of_games = f"{settings.rounds} rounds of {settings.games} games"
         print(f"{self.monks} monk{many} and the system play {rounds_of_games} ...")
         _, rounds = monastery.learn(np.uint32(self.seed))
-        print(describe(game, self.learn, rounds))
+        print(describe(game, settings, rounds))
         return 0

@@ -40,12 +40,12 @@ def make_engine(name: EngineName, workers: int, address: str | None) -> "Engine"
 
 def say_rounding(suite: "Suite") -> None:
     """Steps that somebody asked for and that are no whole number of updates."""
-    rounded = [cell for cell in suite.cells if cell.config.whole_steps != cell.config.total_steps]
+    rounded = [cell for cell in suite.cells if cell.config.whole_steps != cell.config.steps]
     if rounded:
         config = rounded[0].config
         print(
             f"{len(rounded)} of {len(suite.cells)} cells train for more steps than asked, such as {rounded[0].name} "
-            f"for {config.whole_steps:,} instead of {config.total_steps:,}: {config.whole_updates}"
+            f"for {config.whole_steps:,} instead of {config.steps:,}: {config.whole_updates}"
         )
 
 
@@ -181,8 +181,8 @@ class Show:
         width = max((len(cell.name) for cell in suite.cells), default=0)
         for cell in suite.cells:
             reused = f"  weights of {cell.weights_from}" if cell.weights_from else ""
-            print(f"  {cell.name:{width}} {len(cell.seeds):4} seeds {cell.config.total_steps:>10,} steps{reused}")
-        steps = sum(len(cell.seeds) * cell.config.total_steps for cell in suite.cells)
+            print(f"  {cell.name:{width}} {len(cell.seeds):4} seeds {cell.config.steps:>10,} steps{reused}")
+        steps = sum(len(cell.seeds) * cell.config.steps for cell in suite.cells)
         print(f"{sum(len(cell.seeds) for cell in suite.cells):,} runs, {steps:,} environment steps")
         for panel in suite.panels:
             print(f"panel {panel.name}: {panel.title}, {len(panel.statements)} statements of the paper")

@@ -140,14 +140,13 @@ def draw(state: np.ndarray, size: int = 480) -> np.ndarray:
     return np.asarray(image.resize((size, size), Image.Resampling.LANCZOS))
 
 
-def preset(method: str) -> Config:
+def preset(method: str, learner: str = "ppo") -> Config:
     """The paper's settings, with what docs/results.md measures."""
     config = Config(method=method)
-    if config.lower is config.ddpg:
-        ddpg = gym.td3(method)
-        if method == "ddpg-imgl":  # keeps an n x m matrix
-            ddpg = replace(ddpg, policy_hidden=(16, 16))
-        return replace(config, total_steps=100_000, ddpg=ddpg)
+    if learner == "ddpg":
+        # IMGL keeps an n x m matrix.
+        ddpg = replace(gym.TD3, policy_hidden=(16, 16)) if method == "ddpg-imgl" else gym.TD3
+        return replace(config, steps=100_000, ddpg=ddpg, ddpg_upper=gym.size_penalty(method))
     upper = UpperConfig(noise_penalty=1.0, memory=0.5, earned_trust=True)
     return replace(config, weights=gym.head_start(method), upper=upper)
 

@@ -17,7 +17,7 @@ from bipars.envs.registry import ANY, EnvironmentFamily, known_names, register, 
 from bipars.errors import EnvError, UsageError
 from bipars.nets.network import Network
 from bipars.runtime import allowed_cores
-from bipars.settings.config import Config, DDPGConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.settings.importing import import_from_here
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
@@ -209,20 +209,21 @@ LARGE_POTENTIAL = DPBAConfig(hidden=(64, 64), max_grad_norm=10.0)
 """The potential's network, of the paper's MuJoCo tasks as well."""
 
 
-def preset(method: str) -> Config:
+def preset(method: str, learner: str = "ppo") -> Config:
     """Settings that work for environments nobody here has seen."""
     config = Config(method=method)
-    if config.lower is config.ddpg:
+    if learner == "ddpg":
         return replace(
             config,
-            total_steps=50_000,
+            steps=50_000,
             evaluation_episodes=10,
             evaluation_every=5,
-            ddpg=replace(td3(method), num_envs=4, gradient_steps=1_000, exploration_noise=0.1),
+            ddpg=replace(TD3, num_envs=4, gradient_steps=1_000, exploration_noise=0.1),
+            ddpg_upper=size_penalty(method),
         )
     return replace(
         config,
-        total_steps=300_000,
+        steps=300_000,
         evaluation_episodes=10,
         ppo=PPOConfig(
             policy_hidden=(64, 64),
@@ -253,11 +254,12 @@ def head_start(method: str) -> WeightConfig:
     return WeightConfig(head_start=20.0 if method in ("mgl", "imgl", "unrolled") else 0.0)
 
 
-def td3(method: str) -> DDPGConfig:
-    """DDPG with TD3's additions."""
-    settings = DDPGConfig(twin_critics=True, policy_delay=2, target_noise=0.2)
-    # docs/deterministic.md has the measurements
-    return replace(settings, noise_penalty=0.0) if method == "ddpg-imgl" else settings
+TD3 = DDPGConfig(twin_critics=True, policy_delay=2, target_noise=0.2)
+
+
+def size_penalty(method: str) -> DDPGUpperConfig:
+    """docs/deterministic.md has the measurements."""
+    return DDPGUpperConfig(size_penalty=0.0) if method == "ddpg-imgl" else DDPGUpperConfig()
 
 
 GYMNASIUM = EnvironmentFamily(ANY, preset)

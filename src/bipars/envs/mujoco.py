@@ -46,7 +46,7 @@ class Task:
     """The bodies' inertias, velocities and contact forces are observed, and contacts cost reward."""
     torque: float = 20
     """w of the torque term, which brings it to the scale of the task's reward (the paper's table of appendix D)."""
-    total_steps: int = 3_200_000
+    steps: int = 3_200_000
     """Of a run."""
     simple_imgl: bool = False
     """IMGL's n x m matrix takes a smaller policy, and no second order."""
@@ -116,7 +116,7 @@ TASKS = {
         },
         max_velocity=10.0,
         torque=10,
-        total_steps=4_800_000,
+        steps=4_800_000,
         observations=(
             *("height", "torso angle", *_sides("right", "left", "thigh angle", "leg angle", "foot angle")),
             *(*_SPEEDS, *_sides("right", "left", "thigh speed", "leg speed", "foot speed")),
@@ -470,15 +470,15 @@ def _load(mujoco: Any, file: str) -> Any:
         mujoco.set_mju_user_warning(previous)
 
 
-def preset(task: Task, method: str) -> Config:
+def preset(task: Task, method: str, learner: str = "ppo") -> Config:
     """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised,
     trust that must be earned."""
-    config = gym.preset(method)
+    config = gym.preset(method, learner)
     weights = WeightConfig(low=-1.0, high=1.0, max_grad_norm=10.0)
-    if config.lower is config.ddpg:
+    if learner == "ddpg":
         return replace(
             config,
-            total_steps=300_000,
+            steps=300_000,
             checkpoint_every=50,
             evaluation_every=10,
             weights=replace(weights, learning_rate=3e-5),
@@ -497,7 +497,7 @@ def preset(task: Task, method: str) -> Config:
         ppo, upper = replace(ppo, policy_hidden=(32, 32)), replace(upper, second_order="none")
     return Config(
         method=method,
-        total_steps=task.total_steps,
+        steps=task.steps,
         ppo=ppo,
         upper=upper,
         weights=replace(weights, learning_rate=1e-3) if method in ("mgl", "imgl") else weights,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,8 @@ class EnvironmentFamily:
 
     name: str
     """What people call it: in `env=`, after `--env`, in files."""
-    preset: Callable[[str], Config]
-    """The configuration that it starts from, given a method's name."""
+    preset: Callable[[str, str], Config]
+    """The configuration that it starts from, given a method's name and its learner, ppo or ddpg."""
     aliases: tuple[str, ...] = ()
     """Other names that it answers to."""
     make_jax: Callable[..., Environment] | None = None
@@ -120,16 +120,10 @@ def take_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]
         raise UsageError(f"environment '{name}' does not take the options {dict(options)}: {error}") from error
 
 
-def preset(env: str, method: str = Config.method) -> Config:
+def preset(env: str, method: str = Config.method, learner: Literal["ppo", "ddpg"] = "ppo") -> Config:
     """A configuration for the environment and method, every setting open to change."""
     family = find_family(env)
-    config = family.preset(method)
+    config = family.preset(method, learner)
     if not isinstance(config, Config):
         raise UsageError(f"family '{family.name}': its preset returned {config!r:.80}; expected a bipars.Config")
-    return replace(config, env=env, method=method)
-
-
-def configure(settings: dict[str, Any]) -> Config:
-    """The configuration with these settings; all others follow the environment and the method."""
-    base = preset(str(settings.get("env", Config.env)), str(settings.get("method", Config.method)))
-    return Config.from_dict(settings, base)
+    return replace(config, env=env, method=method, learner=learner)

@@ -22,7 +22,11 @@ from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import BoxActions, HasSpaces
 from bipars.nets.weights import WeightFunction
 from bipars.rollout.batch import Batch
-from bipars.settings.config import DDPGConfig
+from bipars.settings.resolved import ResolvedDDPG
+
+WEIGHT_NOISE = 0.5
+"""Explicit mapping: deviation of the noise on the weights that the policy is shown, in their units, so that it learns
+to follow them."""
 
 
 class DDPGLearner(NamedTuple):
@@ -81,15 +85,13 @@ class Targets(NamedTuple):
 class DDPG:
     """A round gathers experience, then learns from all that is remembered."""
 
-    config: DDPGConfig
+    config: ResolvedDDPG
     spaces: HasSpaces
     num_terms: int
     learns_weights: bool = False
     """Whether an upper level asks for a critic of the true reward."""
     shows_weights: bool = False
     """Explicit mapping: the policy takes z(s) as an input."""
-    weight_jitter: float = 0.0
-    """Noise on the weights that the policy is shown, in their units, so that it learns to follow them."""
     threads: int = 1
 
     @property
@@ -119,7 +121,6 @@ class DDPG:
             shown=terms if self.shows_weights else 0,
             num_terms=terms if self.learns_weights else None,
         )
-        assert config.replay_capacity is not None
         replay = Replay.empty(config.replay_capacity, self.spaces.observation_size, self.action_size, terms)
         return DDPGLearner(
             policy, self.policy_adam.init(policy), critics, self.critic_adam.init(critics), policy, critics, replay,
@@ -296,7 +297,7 @@ class DDPG:
 
         A policy that is shown weights meets others than z_phi(s), too: else it would not learn what they ask of it.
         """
-        shift = 0.0 if noise is None else self.weight_jitter * learner.units.weights * noise
+        shift = 0.0 if noise is None else WEIGHT_NOISE * learner.units.weights * noise
 
         def value(policy: DeterministicPolicy) -> Float[Array, ""]:
             action = self.shown(policy, weights, obs, shift)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.errors import unknown
 from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot, static, uniform
 from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
-from bipars.settings.config import WeightConfig
+from bipars.settings.resolved import ResolvedWeights
 
 
 class WeightFunction(Protocol):
@@ -83,10 +83,10 @@ class Simplex:
         return (powers / powers.sum(axis=-1, keepdims=True)).reshape(output.shape)
 
 
-def make_range(config: WeightConfig, num_terms: int) -> Range | Simplex:
+def make_range(config: ResolvedWeights, num_terms: int) -> Range | Simplex:
     if config.simplex:
         return Simplex(num_terms)
-    return Range(config.initial, config.low, config.high, jnp.ones(num_terms) if config.measured_unit else None)
+    return Range(config.initial, config.low, config.high, jnp.ones(num_terms) if config.in_units else None)
 
 
 def with_unit(weights: WeightFunction, unit: Float[Array, " term"]) -> WeightFunction:
@@ -165,7 +165,7 @@ class PerActionWeights(OfStates):
 FORMS = ("state", "state-action", "per-action", "scalar")
 
 
-def make_weights(key: PRNGKeyArray, config: WeightConfig, env: HasSpaces, num_terms: int) -> WeightFunction:
+def make_weights(key: PRNGKeyArray, config: ResolvedWeights, env: HasSpaces, num_terms: int) -> WeightFunction:
     """The weight function of `config.form`, its weights near `config.initial` everywhere (appendix D.1)."""
     span = make_range(config, num_terms)
     actions, size = env.actions, env.observation_size

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bipars.methods import METHODS, find_method
+from bipars.methods import METHODS
 from bipars.program import complete
+from bipars.resolve import as_asked
 from bipars.results.panels import COMPARISON, CRITIC_LOSS, Collection, Record, Role, as_taught, differences, method_role
 from bipars.runs.directory import RunDirectory, seed_directory
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 from bipars.suite.local import run_locally
 from bipars.suite.progress import standing_bar
 from bipars.suite.work import PlannedRun, check_cores
@@ -18,19 +19,18 @@ ROLES: tuple[Role, ...] = ("naive", "plain")
 
 
 def comparison_method(learner: str, role: Role) -> str:
-    """The method with weights fixed at 1 or 0 whose policy is of the learner's kind, stochastic or deterministic."""
-    deterministic = find_method(learner).deterministic
-    return next(n for n, row in METHODS.items() if row.deterministic == deterministic and method_role(row) == role)
+    """The method with weights fixed at 1 or 0 whose lower level is the same."""
+    return next(name for name, row in METHODS.items() if row.learner == learner and method_role(row) == role)
 
 
-def comparison_config(config: Config, method: str) -> Config:
+def comparison_config(config: ResolvedConfig, method: str) -> ResolvedConfig:
     """All settings as they were, but for the method and what follows from it.
 
     A weight that is fixed has no bounds, and the only critic learns as the one does that knows the true reward.
     """
-    weights = replace(config.weights, form="auto", initial=1.0, low=None, high=None, simplex=False, learning_rate=None)
-    weights = replace(weights, measured_unit=None)
-    return complete(replace(as_taught(config), method=method, weights=weights, weights_from=None))
+    asked = as_asked(as_taught(config))
+    weights = replace(asked.weights, form="auto", initial=1.0, low=None, high=None, simplex=False, learning_rate=None)
+    return complete(replace(asked, method=method, weights=weights, weights_from=None))
 
 
 def missing_runs(collection: Collection) -> list[PlannedRun]:
@@ -42,7 +42,7 @@ def missing_runs(collection: Collection) -> list[PlannedRun]:
     for panel in collection.panels:
         for cell in panel.learners:
             for role in ROLES:
-                method, rival = comparison_method(cell.config.method, role), panel.rival(cell, role)
+                method, rival = comparison_method(cell.config.learner, role), panel.rival(cell, role)
                 seeds = {_comparison_directory(record, method): record.config.seed for record in cell.records}
                 if (
                     rival is None

@@ -8,7 +8,7 @@ from bipars.nets.mlp import MLP, Linear
 from bipars.nets.running import RunningMoments
 from bipars.nets.weights import PerActionWeights, Range, StateActionWeights, StateWeights, WeightFunction, make_range
 from bipars.runs.snapshots import Snapshot
-from bipars.settings.config import WeightConfig
+from bipars.settings.resolved import ResolvedWeights
 
 GRID = 28
 AVERAGED = 48
@@ -24,7 +24,7 @@ class HeatMap:
     """(y, x); nan where no visited state is near."""
 
 
-def weight_function(config: WeightConfig, snapshot: Snapshot, discrete: bool) -> WeightFunction | None:
+def weight_function(config: ResolvedWeights, snapshot: Snapshot, discrete: bool) -> WeightFunction | None:
     """The weight function of a snapshot, in NumPy; none where it is the same everywhere."""
     if not snapshot.layers:
         return None
@@ -42,7 +42,7 @@ def weight_function(config: WeightConfig, snapshot: Snapshot, discrete: bool) ->
     return StateActionWeights(net, span, inputs - observations if discrete else None)
 
 
-def heat_map(config: WeightConfig, snapshots: list[Snapshot], term: int, x: int, y: int) -> HeatMap | None:
+def heat_map(config: ResolvedWeights, snapshots: list[Snapshot], term: int, x: int, y: int) -> HeatMap | None:
     """At the last snapshot, other inputs averaged over visited states."""
     last = snapshots[-1]
     action = np.asarray(last.visited.action)

@@ -54,7 +54,7 @@ def _cell(panel: str, cell: Cell) -> dict[str, Any]:
         "panel": panel,
         "method": cell.title,
         "seeds": ", ".join(str(r.config.seed) for r in cell.records),
-        "steps": f"{cell.config.total_steps:,}",
+        "steps": f"{cell.config.steps:,}",
         "state": ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
     }
 

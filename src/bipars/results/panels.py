@@ -15,16 +15,14 @@ from bipars.results.statistics import align
 from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory, State, find_runs
 from bipars.runs.metrics import evaluated
-from bipars.settings.config import Config, DDPGConfig
+from bipars.settings.config import DDPGConfig
+from bipars.settings.resolved import ResolvedConfig
 
 Status = State | Literal["unreadable"]
 Role = Literal["plain", "naive", "learner", "other"]
 
 COMPARISON = "comparison"
 """Directory, beside the seeds of a cell, for the runs that `bipars report --compare` makes."""
-UPPER_OF_DDPG = ("ddpg.noise_penalty", "ddpg.weight_jitter", "ddpg.second_order")
-"""Settings of the upper level that stand among DDPG's; without learned weights they do nothing."""
-
 CRITIC_LOSS = "ppo.relative_value_loss"
 """The setting in which a fair comparison follows the critic that teaches the policy: see `as_taught`."""
 
@@ -38,10 +36,13 @@ def method_role(method: Method) -> Role:
     return "plain" if method.initial_weight == 0 else "naive" if method.initial_weight == 1 else "other"
 
 
-def run_role(config: Config) -> Role:
+def run_role(config: ResolvedConfig) -> Role:
     """The same of a run; weights taken from another run are not learned in this one."""
-    method = METHODS.get(config.method)
-    return "other" if method is None or config.weights_from is not None else method_role(method)
+    if config.weights_from is not None:
+        return "other"
+    if config.learns_weights:
+        return "learner"
+    return method_role(METHODS[config.method]) if config.method in METHODS else "other"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Record:
     """One run as it stands on disk."""
 
     run: RunDirectory
-    config: Config
+    config: ResolvedConfig
     rows: list[dict[str, Any]]
     status: Status
     error: str | None = None
@@ -65,7 +66,7 @@ class Record:
 
     @property
     def progress(self) -> float:
-        return min(1.0, self.last_step / self.config.total_steps)
+        return min(1.0, self.last_step / self.config.steps)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Cell:
     records: tuple[Record, ...]
 
     @property
-    def config(self) -> Config:
+    def config(self) -> ResolvedConfig:
         return self.records[0].config
 
     @property
@@ -163,7 +164,7 @@ class Panel:
         fitting = [
             c
             for c in self.with_role(role)
-            if type(c.config.lower) is type(cell.config.lower) and c.config.total_steps == cell.config.total_steps
+            if type(c.config.lower) is type(cell.config.lower) and c.config.steps == cell.config.steps
         ]
         return min(fitting, key=lambda c: (not c.finished, len(differences(c.config, cell.config))), default=None)
 
@@ -221,7 +222,7 @@ def collect(root: Path) -> Collection:
 
 
 def _panels(records: Sequence[Record], root: Path) -> list[Panel]:
-    tasks = _group(records, lambda r: _text(r.config.env, r.config.env_options, r.config.reward))
+    tasks = _group(records, lambda r: _text(r.config.env, r.config.env_options, r.config.true_reward))
     found = []
     for task in tasks:
         by_terms = _group(task, lambda r: _text(*r.config.terms))
@@ -235,7 +236,7 @@ def _panels(records: Sequence[Record], root: Path) -> list[Panel]:
     return [replace(p, detail=_detail(p)) if names.count(p.name) > 1 else p for p in found]
 
 
-def _panel(records: Sequence[Record], config: Config, root: Path) -> Panel:
+def _panel(records: Sequence[Record], config: ResolvedConfig, root: Path) -> Panel:
     groups = []
     for group in _group(records, lambda r: r.config.program_text()):
         again = len({r.config.seed for r in group}) < len(group)  # the same run twice is no second seed
@@ -249,7 +250,7 @@ def _panel(records: Sequence[Record], config: Config, root: Path) -> Panel:
 def _detail(panel: Panel) -> str:
     config = panel.cells[-1].config
     options = ", ".join(f"{name}={value}" for name, value in config.env_options.items())
-    return f" ({', '.join(filter(None, [options, config.reward]))})"
+    return f" ({', '.join(filter(None, [options, config.true_reward]))})"
 
 
 def _labels(firsts: Sequence[Record], root: Path) -> list[str]:
@@ -279,15 +280,15 @@ def _text(*parts: Any) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
-def differences(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:
+def differences(a: ResolvedConfig, b: ResolvedConfig) -> dict[str, tuple[Any, Any]]:
     """Settings of the lower level and of evaluation in which two cells differ, though they are compared."""
     first, second = as_taught(a).flat(), as_taught(b).flat()
     lower = "ddpg." if isinstance(a.lower, DDPGConfig) else "ppo."
-    names = [name for name in first if name.startswith(lower) or name in ("total_steps", "evaluation_episodes")]
-    return {n: (first[n], second[n]) for n in names if n not in UPPER_OF_DDPG and first[n] != second[n]}
+    names = [name for name in first if name.startswith(lower) or name in ("steps", "evaluation_episodes")]
+    return {n: (first[n], second[n]) for n in names if first[n] != second[n]}
 
 
-def as_taught(config: Config) -> Config:
+def as_taught(config: ResolvedConfig) -> ResolvedConfig:
     """With `ppo.relative_value_loss` as it is for the critic that teaches the policy the true reward.
 
     Where terms must earn trust, that is the true critic, which has a setting of its own.

@@ -267,8 +267,8 @@ LEFT_OUT: dict[str, tuple[Status, ...]] = {
 
 
 def _notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
-    early = step < cell.config.total_steps
-    notes = [f"As things stood at step {step:,} of {cell.config.total_steps:,}"] if early else []
+    early = step < cell.config.steps
+    notes = [f"As things stood at step {step:,} of {cell.config.steps:,}"] if early else []
     for other in present.values():
         for setting, (theirs, ours) in differences(other.config, cell.config).items():
             remedy = ""

@@ -18,7 +18,8 @@ def check_finite(stats: RoundStats, term_names: Sequence[str], first_step: int) 
         if not np.isfinite(np.asarray(value)):
             raise NonFiniteError(
                 f"{name} became {float(value)} in the update that ends at step {first_step + reward.size}, which is "
-                "discarded. A smaller learning rate, or ppo.max_grad_norm, usually helps"
+                "discarded. A smaller learning rate, or ppo.max_grad_norm, usually helps",
+                ["ppo.max_grad_norm"],
             )
 
 

@@ -85,7 +85,8 @@ def check_threads(config: Config, env: Env | None) -> None:
     if config.threads > most:
         raise UsageError(
             f"config.threads is {config.threads}; '{config.env}' with method '{config.method}' has work for {most} at "
-            f"most (the environment {why}). Use more cores by training several seeds at once"
+            f"most (the environment {why}). Use more cores by training several seeds at once",
+            ["config.threads"],
         )
 
 
@@ -112,7 +113,7 @@ def check_sampler(
         if true_reward.kind != "env":
             raise UsageError(
                 f"environment '{config.env}' is written in JAX and has its own true reward; reward is "
-                f"'{config.reward}'. Use 'env', or step it through Gymnasium with vector 'sync'"
+                f"'{config.true_reward}'. Use 'env', or step it through Gymnasium with vector 'sync'"
             )
         compiled = make_environment(config.env, config.env_options)
         check_terms(terms, compiled)

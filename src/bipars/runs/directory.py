@@ -16,13 +16,15 @@ from bipars.errors import CheckpointError, RunDirectoryError, UsageError
 from bipars.runs.files import LEFTOVERS, write_json
 from bipars.runs.lock import held, locked
 from bipars.runs.metrics import read_metrics
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 
 Kind = Literal["run", "agent"]
 """Made by training on disk, or by `agent.save`."""
 State = Literal["done", "running", "failed", "stopped", "waiting"]
 """`running`: a live process owns it. `waiting`: nothing has come of it yet."""
 
+FORMAT = 2
+"""Of a run's files; runs of other formats are refused."""
 RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "numba", "safetensors")
 
 
@@ -62,7 +64,10 @@ class RunDirectory:
 
     @staticmethod
     def create(
-        path: str | os.PathLike[str], config: Config, kind: Kind = "run", objects: Mapping[str, Any] | None = None
+        path: str | os.PathLike[str],
+        config: ResolvedConfig,
+        kind: Kind = "run",
+        objects: Mapping[str, Any] | None = None,
     ) -> "RunDirectory":
         """A new run or saved agent, or the same one again; a directory that holds anything else is refused.
 
@@ -81,6 +86,7 @@ class RunDirectory:
             write_json(
                 run.config_file,
                 {
+                    "format": FORMAT,
                     "kind": kind,
                     "config": config.to_dict(),
                     "objects": own,
@@ -96,7 +102,7 @@ class RunDirectory:
             raise RunDirectoryError(f"{run.path} cannot be used: {error.strerror}. {elsewhere}") from error
         return run
 
-    def _check_same(self, config: Config, kind: Kind, objects: dict[str, Any] | None, elsewhere: str) -> None:
+    def _check_same(self, config: ResolvedConfig, kind: Kind, objects: dict[str, Any] | None, elsewhere: str) -> None:
         if self.kind != kind:
             what = "a saved agent" if self.kind == "agent" else "a training run, whose files saving would destroy"
             raise RunDirectoryError(f"{self.path} is {what}. {elsewhere}")
@@ -111,11 +117,10 @@ class RunDirectory:
             )
 
     @functools.cached_property
-    def config(self) -> Config:
+    def config(self) -> ResolvedConfig:
         """Written once, so read once."""
         try:
-            # A setting that did not exist when the run was made is off, whatever today's defaults are.
-            return Config.from_dict(self._about["config"], base=Config())
+            return ResolvedConfig.read(self._about["config"])
         except UsageError as error:
             raise RunDirectoryError(f"{self.config_file} cannot be used: {error}") from error
 
@@ -134,6 +139,12 @@ class RunDirectory:
         if not isinstance(about.get("config"), dict):
             raise RunDirectoryError(
                 f"{self.config_file} is not of bipars: it has no settings of a run under 'config'. Move it elsewhere"
+            )
+        if about.get("format") != FORMAT:
+            written = about.get("versions", {}).get("bipars", "another version")
+            raise RunDirectoryError(
+                f"{self.path} was written by bipars {written}, whose runs this version neither continues nor reads. "
+                f"Install that version for it, or train again"
             )
         return about
 
@@ -217,7 +228,7 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     return found
 
 
-def _with_absolute_source(config: Config) -> Config:
+def _with_absolute_source(config: ResolvedConfig) -> ResolvedConfig:
     """Older runs recorded the run whose weights they reuse as it was typed."""
     return replace(config, weights_from=config.weights_from and str(Path(config.weights_from).resolve()))
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import UsageError
+from bipars.methods import IMPORT, METHODS, Method, find_method
 from bipars.program import Objects
 from bipars.rollout.make import Env, environment_name
 from bipars.runs.directory import RunDirectory
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import Potential
 from bipars.terms.builtin import make_term, task_term
 from bipars.terms.term import RewardTerm, TermFunction
@@ -37,12 +38,21 @@ def potential_name(potential: Any) -> str:
     return potential.name
 
 
+def method_name(method: Any) -> str:
+    """What files call a method that is given as an object."""
+    name = find_method(method).name
+    if not name or name in METHODS or name.startswith(IMPORT):
+        raise UsageError(f"the method given has the name {name!r}; give it one of its own: Method(..., name='mine')")
+    return name
+
+
 def take_objects(
     env: str | Env,
     name: str,
     terms: Sequence[RewardTerm | str],
     true_reward: str | TermFunction,
     potential: Potential | str | None,
+    method: Method | None,
 ) -> tuple[Objects, dict[str, Any]]:
     """For the program; and for the file, what of them are Python objects, which loading asks for again."""
     objects = Objects(
@@ -50,12 +60,14 @@ def take_objects(
         tuple(make_term(task_term(term, name)) if isinstance(term, str) else term for term in terms),
         None if isinstance(true_reward, str) else true_reward,
         potential if isinstance(potential, Potential) else None,
+        method,
     )
     return objects, {
         "env": not isinstance(env, str),
         "terms": [term.name for term in terms if isinstance(term, RewardTerm)],
         "true_reward": not isinstance(true_reward, str),
         "potential": isinstance(potential, Potential),
+        "method": method is not None,
     }
 
 
@@ -65,6 +77,7 @@ def objects_again(
     terms: Terms | None,
     true_reward: str | TermFunction | None,
     potential: Potential | None,
+    method: Method | None,
 ) -> tuple[Objects, dict[str, Any]]:
     """The same for a run or saved agent that is loaded: what it was made with must be there again."""
     path, config, recorded = run.path, run.config, run.objects or {}
@@ -74,16 +87,22 @@ def objects_again(
         raise UsageError(f"{path} was trained in an environment of your own, '{config.env}'; pass it: env=...")
     terms = config.terms if terms is None else as_terms(terms)
     _check_own_terms(path, config, recorded.get("terms"), terms)
-    reward = true_reward if true_reward is not None else config.reward
+    reward = true_reward if true_reward is not None else config.true_reward
     kind = reward if isinstance(reward, str) else "function"
-    if kind != config.reward or reward == "function":
-        raise UsageError(f"{path} was trained with the true reward '{config.reward}'; pass it: true_reward=...")
+    if kind != config.true_reward or reward == "function":
+        raise UsageError(f"{path} was trained with the true reward '{config.true_reward}'; pass it: true_reward=...")
     if recorded.get("potential") and (potential is None or potential_name(potential) != config.potential):
         raise UsageError(f"{path} was trained with a potential of your own, '{config.potential}'; pass it again")
-    return take_objects(env or config.env, config.env, terms, reward, potential)
+    if recorded.get("method") and (method is None or method_name(method) != config.method):
+        raise UsageError(f"{path} was trained with a method of your own, '{config.method}'; pass it again: method=...")
+    if method is not None and not recorded.get("method"):
+        raise UsageError(f"{path} was trained with the method '{config.method}', which needs no object: leave it out")
+    return take_objects(env or config.env, config.env, terms, reward, potential, method)
 
 
-def _check_own_terms(path: Path, config: Config, recorded: list[str] | None, terms: Sequence[RewardTerm | str]) -> None:
+def _check_own_terms(
+    path: Path, config: ResolvedConfig, recorded: list[str] | None, terms: Sequence[RewardTerm | str]
+) -> None:
     """Terms that were Python objects must be that again; built-in ones must not have become it."""
     expected = [name for name in config.terms if not _built_in(name)] if recorded is None else recorded
     given = [term.name for term in terms if isinstance(term, RewardTerm)]

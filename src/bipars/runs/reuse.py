@@ -6,10 +6,10 @@ from pathlib import Path
 from bipars.errors import UsageError
 from bipars.methods import find_method
 from bipars.runs.directory import RunDirectory, seed_directory
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 
 
-def with_weights_from(config: Config, source: str | Path | None, seed: int) -> Config:
+def with_weights_from(config: ResolvedConfig, source: str | Path | None, seed: int) -> ResolvedConfig:
     """The configuration of one seed; with a `source` run, its weight function replaces the learning of one.
 
     `source` may also be a directory of runs by seed, of which the same seed is taken.
@@ -30,12 +30,12 @@ def with_weights_from(config: Config, source: str | Path | None, seed: int) -> C
     return reusing(config, learned, run.path)
 
 
-def reusing(config: Config, learned: Config, path: Path) -> Config:
+def reusing(config: ResolvedConfig, learned: ResolvedConfig, path: Path) -> ResolvedConfig:
     """The configuration with the weights of the run at `path` in place of its own."""
     return replace(config, weights=learned.weights, weights_from=str(path.resolve()))
 
 
-def check_reuse(config: Config, learned: Config, source: str) -> None:
+def check_reuse(config: ResolvedConfig, learned: ResolvedConfig, source: str) -> None:
     """Weights mean something to the environment, terms and method they were learned with alone."""
     for name in ("env", "env_options", "terms", "method"):
         mine, theirs = getattr(config, name), getattr(learned, name)

@@ -6,17 +6,15 @@ import json
 import math
 import types
 import typing
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Literal
 
-from bipars.errors import UsageError, unknown
+from bipars.errors import SettingError, UsageError, unknown
 
 
-def require(condition: bool, name: str, value: object, expected: str) -> None:
+def require(condition: bool, path: str, value: object, expected: str, *others: str) -> None:
+    """`others`: paths of other settings that `expected` names."""
     if not condition:
-        raise UsageError(f"{name} is {value!r}; expected {expected}")
+        raise SettingError(path, value, expected, others)
 
 
 def require_positive(owner: str, settings: object, *names: str) -> None:
@@ -25,25 +23,11 @@ def require_positive(owner: str, settings: object, *names: str) -> None:
         require(math.isfinite(value) and value > 0, f"{owner}.{name}", value, "a positive number")
 
 
-_checking = ContextVar("checking", default=True)
-
-
-@contextmanager
-def unchecked() -> Iterator[None]:
-    """Settings made in here are not checked: the command line's parser would wrap our messages in its own."""
-    token = _checking.set(False)
-    try:
-        yield
-    finally:
-        _checking.reset(token)
-
-
 class Settings:
     """A frozen dataclass that checks itself when it is made."""
 
     def __post_init__(self) -> None:
-        if _checking.get():
-            self.check()
+        self.check()
 
     def check(self) -> None:
         raise NotImplementedError

@@ -43,7 +43,7 @@ class PPOConfig(Settings):
     relative_value_loss: bool = False
     """Divide the error of V~ by its target's variance: learns faster on sparse rewards than the paper's PPO."""
     max_grad_norm: float | None = None
-    """Clip policy and critic gradients to this norm; none clips nothing."""
+    """Clip policy and critic gradients to this norm; inf clips nothing."""
     normalise_observations: bool = False
     """Show policy, critics and weight function observations in units of their running mean and deviation."""
     normalise_returns: bool = False
@@ -68,6 +68,7 @@ class PPOConfig(Settings):
             "ppo.update_period",
             self.update_period,
             f"a multiple of ppo.num_envs ({self.num_envs})",
+            "ppo.num_envs",
         )
 
 
@@ -82,19 +83,17 @@ class WeightConfig(Settings):
     initial: float = 1.0
     """Weight of every term at the start."""
     low: float | None = None
-    """Smallest weight allowed; none leaves the range free."""
+    """Smallest weight allowed; inf leaves the range free."""
     high: float | None = None
-    """Largest weight allowed; none leaves the range free."""
+    """Largest weight allowed; inf leaves the range free."""
     simplex: bool = False
     """Weights of all terms are positive and sum to one (softmax); initial, low and high then have no meaning."""
-    measured_unit: bool | None = None
-    """ddpg: weights move in units of the weight at which a term is as large as the reward; none: where possible."""
     learning_rate: float | None = None
     """Adam's step size for phi; none takes the preset of the method and term."""
     head_start: float = 0.0
     """At first the step size of phi is larger by this many times itself; that halves every 40 steps (interleaved)."""
     max_grad_norm: float | None = None
-    """Clip the gradient of phi to this norm; none clips nothing."""
+    """Clip the gradient of phi to this norm; inf clips nothing."""
 
     def check(self) -> None:
         self._check_types("weights.")
@@ -107,7 +106,8 @@ class WeightConfig(Settings):
             bound = getattr(self, name)
             require(bound is None or math.isfinite(bound), f"weights.{name}", bound, "a finite number or none")
         if self.low is not None and self.high is not None:
-            require(self.low < self.high, "weights.low", self.low, f"less than weights.high ({self.high})")
+            expected = f"less than weights.high ({self.high})"
+            require(self.low < self.high, "weights.low", self.low, expected, "weights.high")
         require(0 <= self.head_start < math.inf, "weights.head_start", self.head_start, "0 or a positive number")
         for name in ("learning_rate", "max_grad_norm"):
             if getattr(self, name) is not None:
@@ -162,9 +162,7 @@ class DPBAConfig(Settings):
     learning_rate: float = 5e-4
     """Adam's step size for the potential."""
     max_grad_norm: float | None = None
-    """Clip the potential's gradient to this norm; none clips nothing."""
-    td_lambda: float = 0.95
-    """Temporal differences over many steps, as the critics learn; 0 looks one step ahead."""
+    """Clip the potential's gradient to this norm; inf clips nothing."""
     correct: bool = False
     """Add Phi(s, a) to the advantage again, so that the terms change the policy's way but not its goal."""
 
@@ -173,7 +171,6 @@ class DPBAConfig(Settings):
         self._infinite_means_none("max_grad_norm")
         require_hidden("dpba.hidden", self.hidden)
         require_positive("dpba", self, "learning_rate")
-        require(0 <= self.td_lambda <= 1, "dpba.td_lambda", self.td_lambda, "a number in [0, 1]")
         if self.max_grad_norm is not None:
             require_positive("dpba", self, "max_grad_norm")
 
@@ -216,12 +213,6 @@ class DDPGConfig(Settings):
     """TD3: steps of the critics per step of the policy and of the weights."""
     target_noise: float = 0.0
     """TD3: standard deviation of the noise on target actions, cut off at 2.5 times that."""
-    noise_penalty: float = 4.0
-    """kappa: weights tend to what a term's gradient explains of the true one, over kappa; 0: the paper's formula."""
-    weight_jitter: float = 0.5
-    """ddpg-em: noise on the weights that the policy is shown, in their units, so that it learns to follow them."""
-    second_order: Literal["exact", "constant-critic", "none"] = "none"
-    """ddpg-imgl: all of the recursion, Q~ taken as constant in phi, or the second-order term dropped."""
 
     def check(self) -> None:
         self._check_types("ddpg.")
@@ -231,23 +222,38 @@ class DDPGConfig(Settings):
             "ddpg", self, "num_envs", "update_period", "gradient_steps", "batch_size", "policy_learning_rate",
             "value_learning_rate", "policy_delay",
         )  # fmt: skip
-        for name in ("warmup_steps", "exploration_noise", "target_noise", "noise_penalty", "weight_jitter"):
+        for name in ("warmup_steps", "exploration_noise", "target_noise"):
             value = getattr(self, name)
             require(math.isfinite(value) and value >= 0, f"ddpg.{name}", value, "a number of at least 0")
-        for name, known in (
-            ("activation", ("relu", "tanh")),
-            ("second_order", ("exact", "constant-critic", "none")),
-        ):
-            if getattr(self, name) not in known:
-                raise unknown(f"ddpg.{name}", str(getattr(self, name)), known)
+        require(self.activation in ("relu", "tanh"), "ddpg.activation", self.activation, "'relu' or 'tanh'")
         require(0 <= self.gamma <= 1, "ddpg.gamma", self.gamma, "a number in [0, 1]")
         require(0 < self.target_rate <= 1, "ddpg.target_rate", self.target_rate, "a number in (0, 1]")
         for name, other in (("update_period", "num_envs"), ("gradient_steps", "policy_delay")):
             value, divisor = getattr(self, name), getattr(self, other)
-            require(value % divisor == 0, f"ddpg.{name}", value, f"a multiple of ddpg.{other} ({divisor})")
+            expected = f"a multiple of ddpg.{other} ({divisor})"
+            require(value % divisor == 0, f"ddpg.{name}", value, expected, f"ddpg.{other}")
         if self.replay_capacity is not None:
             expected = f"at least ddpg.update_period ({self.update_period}), or none"
-            require(self.replay_capacity >= self.update_period, "ddpg.replay_capacity", self.replay_capacity, expected)
+            fits = self.replay_capacity >= self.update_period
+            require(fits, "ddpg.replay_capacity", self.replay_capacity, expected, "ddpg.update_period")
+
+
+@dataclass(frozen=True)
+class DDPGUpperConfig(Settings):
+    """The upper level of the deterministic methods."""
+
+    size_penalty: float = 4.0
+    """kappa: weights tend to what a term's gradient explains of the true one, over kappa; 0: the paper's formula."""
+    second_order: Literal["exact", "constant-critic", "none"] = "none"
+    """ddpg-imgl: all of the recursion, Q~ taken as constant in phi, or the second-order term dropped."""
+
+    def check(self) -> None:
+        self._check_types("ddpg_upper.")
+        value = self.size_penalty
+        require(math.isfinite(value) and value >= 0, "ddpg_upper.size_penalty", value, "a number of at least 0")
+        known = ("exact", "constant-critic", "none")
+        if self.second_order not in known:
+            raise unknown("ddpg_upper.second_order", self.second_order, known)
 
 
 @dataclass(frozen=True)
@@ -262,7 +268,7 @@ class Config(Settings):
     """auto: the fastest way there is; sync: Gymnasium in this process; async: Gymnasium, one process each."""
     terms: tuple[str, ...] = ()
     """Reward terms, by name."""
-    reward: str = "env"
+    true_reward: str = "env"
     """The true reward: env, env-minus-terms, info:KEY, or function (given in Python)."""
     potential: str | None = None
     """The potential of a method that takes one, by name; none takes the environment's usual one."""
@@ -270,7 +276,7 @@ class Config(Settings):
     """How the terms are used; a row of the methods table."""
     seed: int = 0
     """Seed of everything random in the run."""
-    total_steps: int = 1_200_000
+    steps: int = 1_200_000
     """Environment steps to train for, rounded up to whole updates."""
     evaluation_episodes: int = 20
     """Greedy episodes per evaluation."""
@@ -289,12 +295,15 @@ class Config(Settings):
     upper: UpperConfig = field(default_factory=UpperConfig)
     dpba: DPBAConfig = field(default_factory=DPBAConfig)
     ddpg: DDPGConfig = field(default_factory=DDPGConfig)
+    ddpg_upper: DDPGUpperConfig = field(default_factory=DDPGUpperConfig)
+    learner: Literal["ppo", "ddpg"] = "ppo"
+    """Which of them is the lower level; the method decides."""
 
     def check(self) -> None:
         self._check_types("")
-        for part in (self.ppo, self.weights, self.upper, self.dpba, self.ddpg):
+        for part in (self.ppo, self.weights, self.upper, self.dpba, self.ddpg, self.ddpg_upper):
             part.check()
-        require_positive("config", self, "total_steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
+        require_positive("config", self, "steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
         require_positive("config", self, "threads")
         if self.vector not in ("auto", "sync", "async"):
             raise unknown("vector", self.vector, ("auto", "sync", "async"))
@@ -303,11 +312,11 @@ class Config(Settings):
     @property
     def lower(self) -> PPOConfig | DDPGConfig:
         """Settings of the learner that the method trains."""
-        return self.ddpg if self.method.startswith("ddpg") else self.ppo
+        return self.ddpg if self.learner == "ddpg" else self.ppo
 
     @property
     def num_updates(self) -> int:
-        return math.ceil(self.total_steps / self.lower.update_period)
+        return math.ceil(self.steps / self.lower.update_period)
 
     @property
     def whole_steps(self) -> int:
@@ -317,8 +326,7 @@ class Config(Settings):
     @property
     def whole_updates(self) -> str:
         """Why the two may differ, in words."""
-        room = "ddpg" if self.lower is self.ddpg else "ppo"
-        return f"training goes by whole updates of {self.lower.update_period:,} steps ({room}.update_period)"
+        return f"training goes by whole updates of {self.lower.update_period:,} steps ({self.learner}.update_period)"
 
     def to_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))

@@ -64,7 +64,7 @@ class LearnedPotential:
             return net(obs, batch.action)[..., 0], net(next_obs, next_action)[..., 0]
 
         gamma, ended = self.ppo.gamma, (batch.terminated, batch.done)
-        _, target = gae(-batch.terms.sum(axis=-1), *ends(state.net), *ended, gamma, self.config.td_lambda)
+        _, target = gae(-batch.terms.sum(axis=-1), *ends(state.net), *ended, gamma, self.ppo.gae_lambda)
         samples = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (obs, batch.action, target))
         state, losses = self.learn(state, samples, draw_key)
         now, following = ends(state.net)

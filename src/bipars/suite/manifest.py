@@ -14,7 +14,7 @@ from bipars.errors import CheckpointError, RunDirectoryError, UsageError
 from bipars.runs.directory import RunDirectory, check_root, seed_directory, versions
 from bipars.runs.files import write_json
 from bipars.runs.reuse import reusing
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 from bipars.suite.panels import HeatMap, Panel, Statement
 from bipars.suite.plan import AS_WRITTEN, Cell, Changes, Suite, merge_cells
 from bipars.suite.work import PlannedRun
@@ -92,7 +92,7 @@ def read_manifest(root: Path) -> Manifest:
         cells = tuple(
             Cell(
                 cell["name"],
-                Config.from_dict(cell["config"], base=Config()),
+                ResolvedConfig.read(cell["config"]),
                 tuple(cell["seeds"]),
                 cell["weights_from"],
             )

@@ -19,12 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bipars.envs.registry import configure
 from bipars.errors import UsageError, unknown
 from bipars.nets.spaces import Spaces
-from bipars.program import complete
+from bipars.program import complete, configure
 from bipars.runs.reuse import check_reuse
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 from bipars.settings.seeds import parse_seeds
 from bipars.suite.panels import Panel, read_panels
 from bipars.suite.shipped import find_suite
@@ -38,7 +37,7 @@ class Cell:
     """One place of the grid, without its seed."""
 
     name: str
-    config: Config
+    config: ResolvedConfig
     seeds: tuple[int, ...]
     weights_from: str | None = None
     """Name of the cell whose weights it reuses, seed by seed."""
@@ -161,9 +160,9 @@ def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) ->
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         try:
             given = {**grid["settings"], "env": env, "terms": term, "method": method}
-            config = configure(given | ({"total_steps": steps} if steps is not None else {}))
+            config = configure(given | ({"steps": steps} if steps is not None else {}))
             config = complete(config, tried=tried)
-            config = replace(config, total_steps=max(1, round(config.total_steps * changes.scale)))
+            config = replace(config, steps=max(1, round(config.steps * changes.scale)))
             yield Cell(name, config, seeds, _source(grid, env, term))
         except UsageError as error:
             raise UsageError(f"cell '{name}': {error}") from error

@@ -83,7 +83,7 @@ def _table(title: str, console: Console) -> Iterator[Callable[[Standing], None]]
                 bar.remove_task(tasks.pop(path))
             for run, row in standing.running:
                 if run.path not in tasks:
-                    tasks[run.path] = bar.add_task("/".join(run.path.parts[-4:]), total=run.config.total_steps, now="")
+                    tasks[run.path] = bar.add_task("/".join(run.path.parts[-4:]), total=run.config.steps, now="")
                 bar.update(tasks[run.path], completed=row.get("step", 0), now=describe(row))
             live.update(shown(pace.figures(standing)))
 

@@ -20,7 +20,7 @@ def count_states(runs: Iterable[PlannedRun]) -> dict[str, Counter[str]]:
     for run in runs:
         state = run.directory.state
         if state == "done":
-            steps = run.config.total_steps
+            steps = run.config.steps
         else:
             steps = 0 if state == "waiting" else (read_last_row(run.directory.metrics_file) or {}).get("step", 0)
         for name in (run.program, "all"):
@@ -39,7 +39,7 @@ def show_status(root: Path) -> int:
     for name, counts in cells.items():
         print(name.ljust(44), *(str(counts[state] or "").rjust(8) for state in STATES))
     print("all".ljust(44), *(str(total[state]).rjust(8) for state in STATES))
-    steps = sum(run.config.total_steps for run in runs)
+    steps = sum(run.config.steps for run in runs)
     print(f"{total['steps']:,} of {steps:,} environment steps ({total['steps'] / steps:.0%}); {_runner(root)}")
     for run in runs if total["failed"] else ():
         if run.directory.state == "failed":

@@ -10,7 +10,7 @@ from bipars.errors import UsageError
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import read_last_row
-from bipars.settings.config import Config
+from bipars.settings.resolved import ResolvedConfig
 
 MAX_DEATHS = 3
 """How often a process may die on one run, without a new checkpoint in between, before the run counts as failed."""
@@ -21,7 +21,7 @@ class PlannedRun:
     """A run to be made: where, and with which settings. Its directory exists once somebody works on it."""
 
     path: Path
-    config: Config
+    config: ResolvedConfig
     program: str
     """The same for runs that share a compiled program: they differ in the seed alone."""
 
@@ -71,7 +71,7 @@ class Standing:
     running: tuple[Running, ...]
 
 
-def check_cores(name: object, config: Config, cores: int) -> None:
+def check_cores(name: object, config: ResolvedConfig, cores: int) -> None:
     """A run that waits for more cores than there are would wait for ever."""
     if config.threads > cores:
         raise UsageError(
@@ -110,8 +110,8 @@ class Work:
         self.blocked: list[PlannedRun] = []
         """Not run, since the run whose weights they reuse failed."""
         self.total, self.done = len(runs), len(runs) - len(missing)
-        self.total_steps = sum(run.config.total_steps for run in runs)
-        self.steps = self.total_steps - sum(run.config.total_steps for run in missing)
+        self.total_steps = sum(run.config.steps for run in runs)
+        self.steps = self.total_steps - sum(run.config.steps for run in missing)
         self.any_path = runs[0].path
         self._deaths: dict[Path, tuple[int, str]] = {}
 
@@ -137,7 +137,7 @@ class Work:
             directory = run.directory
             if directory.finished:
                 self.done += 1
-                self.steps += run.config.total_steps
+                self.steps += run.config.steps
             elif directory.error_file.exists():
                 self.failed.append(run)
             else:
@@ -165,7 +165,7 @@ class Work:
                 directory = run.directory
                 if directory.finished:
                     done += 1
-                    steps += run.config.total_steps
+                    steps += run.config.steps
                 elif directory.error_file.exists():
                     failed += 1
                 else:
