@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import bipars
 from bipars.lower.base import After, LowerStep
-from bipars.methods import Method, through_advantages
+from bipars.methods import ADVANTAGE_SETTINGS, Method, through_advantages
 from bipars.upper.mgl import pull_back
 
 
@@ -43,6 +43,7 @@ sign = Method(
     "one weight per term, moved by the sign of its meta-gradient",
     upper=lambda config, lower: through_advantages(config, lower, SignOfMetaGradient(lower.objective)),
     learns_weights=True,
+    settings=ADVANTAGE_SETTINGS,
     learning_rate=1e-2,
     name="sign",
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bipars.envs.registry import preset
+from bipars.envs.registry import family_preset
 from bipars.errors import UsageError
 from bipars.methods import Method, find_method
 from bipars.nets.running import RunningMoments
@@ -19,6 +19,7 @@ from bipars.resolve import resolve
 from bipars.rollout.make import Env, check_sampler, check_threads, is_compiled, make_sampler
 from bipars.rollout.stats import RoundStats
 from bipars.runtime import enable_compilation_cache
+from bipars.settings.base import require
 from bipars.settings.config import Config
 from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import GivenPotential, Potential, make_potential
@@ -90,13 +91,19 @@ class Objects:
 NO_OBJECTS = Objects()
 
 
+def preset(env: str, method: str = Config.method) -> Config:
+    """A configuration for the environment and method, every setting open to change."""
+    return family_preset(env, method, find_method(method).learner)
+
+
 def configure(settings: Mapping[str, Any], method: Method | None = None) -> Config:
     """The configuration with these settings; all others follow the environment and the method.
 
     `method` is the object, where the settings can only name it.
     """
+    require(isinstance(settings, Mapping), "config", settings, "settings by name")
     name = str(settings.get("method", Config.method))
-    base = preset(str(settings.get("env", Config.env)), name, (method or find_method(name)).learner)
+    base = family_preset(str(settings.get("env", Config.env)), name, (method or find_method(name)).learner)
     return Config.from_dict(dict(settings), base)
 
 

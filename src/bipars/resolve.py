@@ -46,7 +46,10 @@ def resolve(config: Config, env: HasSpaces, method: Method | None = None) -> Res
         raise UsageError(f"method '{config.method}' learns from reward terms; give at least one term")
     check_sampling(config, method)
     weights = resolve_weights(config, method, env)
-    upper = config.upper
+    # What the method has no use for is as if nobody had asked for it.
+    upper = UpperConfig(**{name: getattr(config.upper, name) for name in method.settings})
+    if upper.sampling == "round":  # the paper's Algorithm 1 to the letter
+        upper = replace(upper, earned_trust=False, baseline=False, follow_weights=False)
     follow = upper.follow_weights
     if follow is None:
         # Past its bound a weight no longer moves, so advantages had better not follow it there.
@@ -141,13 +144,6 @@ def check_sampling(config: Config, method: Method) -> None:
             "learns from the batch after an update, so it needs two",
             ["config.steps", "upper.sampling"],
         )
-    for name in ("earned_trust", "baseline"):
-        if getattr(config.upper, name) and name in method.settings:
-            raise UsageError(
-                f"upper.{name} has no effect with upper.sampling 'round', which is the paper's Algorithm 1 to the "
-                f"letter. Turn it off: upper.{name} False",
-                ["upper.sampling", f"upper.{name}"],
-            )
 
 
 def resolve_form(config: Config, method: Method, env: HasSpaces) -> Form:

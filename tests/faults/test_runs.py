@@ -256,9 +256,19 @@ def test_timings_are_readable_while_it_runs(tmp_path):
         ("{}", "config.json is not of bipars: it has no settings of a run"),
         ("[]", r"config.json is damaged: it holds \[\]; expected names and values"),
         ('{"config": 3}', "config.json is not of bipars"),
-        ('{"config": {"ppo": []}}', r"config.json cannot be used: config.ppo is \[\]; expected settings by name"),
-        ('{"config": {"ppo": {"clip": "x"}}}', "config.json cannot be used: ppo.clip is 'x'; expected a number"),
-        ('{"config": {"terms": 3}}', "config.json cannot be used: terms is 3; expected a list"),
+        (
+            '{"format": 2, "config": {"ppo": []}}',
+            r"config.json cannot be used: config.ppo is \[\]; expected settings by name",
+        ),
+        (
+            '{"format": 2, "config": {"ppo": {"clip": "x"}}}',
+            "config.json cannot be used: ppo.clip is 'x'; expected a number",
+        ),
+        ('{"format": 2, "config": {"terms": 3}}', "config.json cannot be used: terms is 3; expected a list"),
+        (
+            '{"config": {"terms": []}, "versions": {"bipars": "0.1.0"}}',
+            "was written by bipars 0.1.0, whose runs this version neither continues nor reads. Install that version",
+        ),
         ("\xff", "config.json is damaged"),
     ],
 )

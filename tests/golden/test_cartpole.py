@@ -11,6 +11,8 @@ from bipars.errors import UsageError
 from bipars.program import complete
 from bipars.settings.config import Config
 
+KEY = jax.random.key(0)
+
 
 def reference_steps(count, seed=0):
     """(state, action, next state, terminated) of Gymnasium's own cart-pole under random actions."""
@@ -31,7 +33,8 @@ def test_physics_equal_gymnasiums_over_ten_thousand_steps():
     state, action, following, terminated = reference_steps(10_000)
     ours = advance(state, 10.0 * (2.0 * action - 1.0), np)
     np.testing.assert_allclose(ours, following, rtol=0, atol=1e-14)
-    in_jax, reward, fell = jax.vmap(CartPole().step)(jnp.asarray(state, jnp.float32), jnp.asarray(action))
+    keys = jax.random.split(KEY, len(state))
+    in_jax, reward, fell, _ = jax.vmap(CartPole().step)(keys, jnp.asarray(state, jnp.float32), jnp.asarray(action))
     np.testing.assert_allclose(in_jax, following, atol=2e-6)
     # Where float32 and float64 fall on two sides of the limit there is nothing to compare.
     clear = np.abs(np.abs(following[:, [0, 2]]) - [2.4, 12 * 2 * np.pi / 360]).min(axis=1) > 1e-5
@@ -43,11 +46,11 @@ def test_physics_equal_gymnasiums_over_ten_thousand_steps():
 def test_continuous_action_is_clipped_and_scaled_by_the_force():
     state = jnp.array([0.1, 0.2, 0.03, -0.1])
     env = CartPole(continuous=True, force=10.0)
-    full, _, _ = env.step(state, jnp.array([1.0]))
-    beyond, _, _ = env.step(state, jnp.array([7.0]))
+    full = env.step(KEY, state, jnp.array([1.0])).state
+    beyond = env.step(KEY, state, jnp.array([7.0])).state
     np.testing.assert_array_equal(full, beyond)
-    np.testing.assert_array_equal(full, CartPole().step(state, jnp.array(1))[0])
-    half, _, _ = CartPole(continuous=True, force=20.0).step(state, jnp.array([0.5]))
+    np.testing.assert_array_equal(full, CartPole().step(KEY, state, jnp.array(1)).state)
+    half = CartPole(continuous=True, force=20.0).step(KEY, state, jnp.array([0.5])).state
     np.testing.assert_allclose(half, full)
 
 
@@ -65,7 +68,7 @@ def test_registered_environment_is_the_jax_environment():
     rng = np.random.default_rng(0)
     for _ in range(50):
         action = rng.uniform(-1, 1, 1).astype(np.float32)
-        state, reward, terminated = ours.step(jnp.asarray(obs), jnp.asarray(action))
+        state, reward, terminated, _ = ours.step(KEY, jnp.asarray(obs), jnp.asarray(action))
         obs, their_reward, their_terminated, _, _ = env.step(action)
         np.testing.assert_allclose(state, obs, atol=1e-6)
         assert (float(reward), bool(terminated)) == (their_reward, their_terminated)

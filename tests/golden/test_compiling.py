@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from bipars.compiling import compiled
-from bipars.envs.registry import preset
-from bipars.program import build, complete
+from bipars.program import build, complete, preset
 from bipars.settings.config import Config, PPOConfig
 
 

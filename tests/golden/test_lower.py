@@ -1,15 +1,19 @@
 """Golden numbers for advantages, ratios and rollouts."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bipars.envs import CartPole
+from bipars.envs.base import StepResult
 from bipars.lower.advantages import values
 from bipars.nets.mlp import make_mlp
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.nets.running import Scale
+from bipars.nets.spaces import DiscreteActions
 from bipars.nets.weights import make_weights
 from bipars.objective import (
     ClippedObjective,
@@ -20,6 +24,7 @@ from bipars.objective import (
     slopes,
     surrogate,
 )
+from bipars.rollout import jax_sampler
 from bipars.rollout.jax_sampler import JaxSampler
 from bipars.settings.config import PPOConfig
 from bipars.settings.resolved import ResolvedWeights
@@ -150,15 +155,59 @@ class AlwaysRight:
 def test_evaluation_counts_the_steps_until_each_pole_falls():
     env = CartPole()
     result = JaxSampler(env, (), 1, 1, episodes=20).evaluate(AlwaysRight(), jax.random.key(0))
-    noise = jax.random.uniform(jax.random.key(0), (20, 4))
+    reset_key, unused = jax.random.split(jax.random.key(0))
     expected = []
-    for start in jax.vmap(env.reset)(noise):
+    for start in jax.vmap(env.reset)(jax.random.split(reset_key, 20)):
         state, steps, fell = start, 0, False
         while not fell and steps < 200:
-            state, _, fell = env.step(state, jnp.array(1))
+            state, _, fell, _ = env.step(unused, state, jnp.array(1))
             steps += 1
         expected.append(steps)
     np.testing.assert_array_equal(result.length, expected)
     np.testing.assert_array_equal(result.true_return, -1.0)
     short = JaxSampler(CartPole(max_steps=5), (), 1, 1, episodes=3)
     assert short.evaluate(AlwaysRight(), jax.random.key(0)).length.tolist() == [5, 5, 5]
+
+
+class Walk(NamedTuple):
+    place: jax.Array
+    luck: jax.Array
+
+
+class RandomWalk:
+    """A state of two parts, steps that are drawn, and episodes that are cut off by the environment itself."""
+
+    observation_size, max_steps, actions = 1, 1_000, DiscreteActions(2)
+
+    def reset(self, key):
+        return Walk(jnp.zeros(()), jax.random.uniform(key))
+
+    def observe(self, state):
+        return state.place[None]
+
+    def step(self, key, state, action):
+        place = state.place + jax.random.normal(key) + state.luck
+        return StepResult(Walk(place, state.luck), place, place < -2.0, place > 2.0)
+
+
+def walk(drawn_beforehand, monkeypatch):
+    monkeypatch.setattr(jax_sampler, "DRAWN_BEFOREHAND", drawn_beforehand)
+    policy = make_policy(jax.random.key(0), PPOConfig(), RandomWalk())
+    sampler = JaxSampler(RandomWalk(), (), num_envs=3, steps=50, episodes=2)
+    assert np.isfinite(sampler.evaluate(policy, jax.random.key(3)).true_return).all()
+    return sampler.run(policy, sampler.reset(jax.random.key(1)), jax.random.key(2))[1]
+
+
+def test_environments_draw_by_keys_and_may_truncate_episodes_themselves(monkeypatch):
+    batch = walk(2**22, monkeypatch)
+    reached, done, terminated = (np.asarray(x) for x in (batch.next_obs[..., 0], batch.done, batch.terminated))
+    np.testing.assert_array_equal(terminated, reached < -2)
+    np.testing.assert_array_equal(done, np.abs(reached) > 2)
+    assert (done & ~terminated).any()
+    np.testing.assert_array_equal(np.asarray(batch.obs[1:, :, 0])[done[:-1]], 0.0)
+    assert len(np.unique(reached)) == 150
+
+
+def test_large_states_are_drawn_where_an_episode_starts_and_are_the_same(monkeypatch):
+    beforehand, when_needed = walk(2**22, monkeypatch), walk(0, monkeypatch)
+    np.testing.assert_allclose(beforehand.next_obs, when_needed.next_obs, rtol=1e-6)

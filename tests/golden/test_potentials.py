@@ -105,7 +105,7 @@ def test_vectorised_potentials_give_the_same():
         moment = ShapingContext(world_of(compiled, False), None, None, jnp.asarray(0))
         alone = shaping_of("pbrs", lean).shape((), batch, moment, key)[1]
         together = shaping_of("pbrs", lambda obs: lean(obs.T), vectorised=True).shape((), batch, moment, key)[1]
-        np.testing.assert_allclose(alone.shaping, together.shaping, rtol=1e-5)
+        np.testing.assert_allclose(alone.reward, together.reward, rtol=1e-5)
 
 
 def test_built_in_potentials_are_the_default_on_cartpole():

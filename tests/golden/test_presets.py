@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import bipars
-from bipars.envs.registry import find_family, preset
+from bipars.envs.registry import find_family
 from bipars.errors import UsageError
 from bipars.methods import find_method
 from bipars.nets.spaces import BoxActions, Spaces
 from bipars.nets.weights import Range, ScalarWeights
-from bipars.program import build, complete, configure
+from bipars.program import build, complete, configure, preset
 from bipars.resolve import resolve
 from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
 from bipars.terms.builtin import make_term, task_term
@@ -101,8 +101,8 @@ def test_rcpo_trains_on_the_cost(monkeypatch):
 
 @pytest.mark.parametrize("env", ["cartpole-continuous", "Pendulum-v1", "HalfCheetah-v5"])
 def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start(env):
-    assert preset(env, "ddpg-mgl", "ddpg").ddpg_upper.size_penalty == 4
-    assert preset(env, "ddpg-imgl", "ddpg").ddpg_upper.size_penalty == 0
+    assert preset(env, "ddpg-mgl").ddpg_upper.size_penalty == 4
+    assert preset(env, "ddpg-imgl").ddpg_upper.size_penalty == 0
 
 
 OTHER_VALUES = {

@@ -41,12 +41,13 @@ def test_the_shaping_of_an_episode_adds_up_to_what_its_first_state_was_worth(con
     assert advice.correction is None
 
 
-@pytest.mark.parametrize("td_lambda", [0.0, 0.95])
-def test_the_learned_potential_is_the_value_of_minus_f_and_its_differences_are_f(td_lambda):
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.95])
+def test_the_learned_potential_is_the_value_of_minus_f_and_its_differences_are_f(gae_lambda):
     """A corridor of three states that ends after the third; every sequence of two actions, once each."""
     spaces = Spaces(3, DiscreteActions(2))
-    config = DPBAConfig(hidden=(16,), learning_rate=3e-3, td_lambda=td_lambda)
-    shaping = LearnedPotential(config, PPOConfig(gamma=GAMMA, gradient_steps=10, batch_size=500))
+    config = DPBAConfig(hidden=(16,), learning_rate=3e-3)
+    ppo = PPOConfig(gamma=GAMMA, gae_lambda=gae_lambda, gradient_steps=10, batch_size=500)
+    shaping = LearnedPotential(config, ppo)
     term = np.array([[0.2, -0.4], [1.0, 0.0], [-0.3, 0.7]])
     action = jnp.array(list(itertools.product([0, 1], repeat=3))).T
     obs = jnp.broadcast_to(jnp.eye(3)[:, None], (3, 8, 3))

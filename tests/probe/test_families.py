@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,13 +14,14 @@ from PIL import Image
 
 import bipars
 from bipars.cli import main
-from bipars.envs import EnvironmentFamily, WeightMap, families, find_family, gym, preset, register
+from bipars.envs import EnvironmentFamily, WeightMap, families, find_family, gym, register
+from bipars.envs.base import StepResult
 from bipars.envs.cartpole import CartPole
 from bipars.envs.gym import GymnasiumEnvironment
 from bipars.envs.registry import _FAMILIES, ANY
 from bipars.errors import UsageError
 from bipars.nets.spaces import DiscreteActions
-from bipars.program import complete, configure
+from bipars.program import complete, configure, preset
 from bipars.report.content import content
 from bipars.report.dimensions import input_names
 from bipars.report.render import render_episode
@@ -129,20 +131,20 @@ def test_unknown_names_and_bad_presets_are_named():
 class Still:
     """The protocol of environments in JAX, and nothing of cart-pole in it."""
 
-    observation_size, max_steps, noise_size = 2, 5, 1
+    observation_size, max_steps = 2, 5
     actions = DiscreteActions(3)
 
     def __init__(self, reward=1.0):
         self.reward = reward
 
-    def reset(self, noise):
-        return jnp.concatenate((noise, jnp.zeros(1)))
+    def reset(self, key):
+        return jnp.stack((jax.random.uniform(key), jnp.zeros(())))
 
     def observe(self, state):
         return state
 
-    def step(self, state, action):
-        return state.at[1].add(1.0), jnp.asarray(self.reward), jnp.asarray(False)
+    def step(self, key, state, action):
+        return StepResult(state.at[1].add(1.0), jnp.asarray(self.reward), jnp.asarray(False))
 
 
 def test_an_environment_in_jax_need_not_be_a_cart_pole():

@@ -1,7 +1,5 @@
 """Any Gymnasium environment: transitions, terms, true rewards, restarts."""
 
-import json
-
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -275,12 +273,3 @@ def _shape(picture):
 
     height, width, _ = plt.imread(picture).shape
     return height, width
-
-
-def test_a_stored_configuration_does_not_follow_todays_presets(tmp_path):
-    agent = quick("Pendulum-v1")
-    path = agent.save(tmp_path / "agent")
-    about = json.loads((path / "config.json").read_text())
-    del about["config"]["upper"]["through_normaliser"]
-    (path / "config.json").write_text(json.dumps(about))
-    assert RunDirectory(path).config.upper.through_normaliser is False

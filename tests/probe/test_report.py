@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from bipars.cli import main
-from bipars.envs.registry import preset
 from bipars.errors import RunDirectoryError
 from bipars.nets.spaces import DiscreteActions, Spaces
 from bipars.nets.weights import make_weights
-from bipars.program import complete
+from bipars.program import complete, preset
 from bipars.report.build import write_report
 from bipars.report.compare import comparison_config, missing_runs
 from bipars.report.inside import explained

@@ -8,7 +8,7 @@ import tyro
 
 from bipars.cli.asked import Whole, asked, flag, given
 from bipars.cli.suite import count_workers
-from bipars.envs.registry import ANY, preset
+from bipars.envs.registry import ANY, family_preset
 from bipars.errors import UsageError
 
 ROOMS = ("ppo", "weights", "upper", "dpba", "ddpg", "ddpg_upper")
@@ -94,7 +94,7 @@ class TrainFlags:
 
 def train_command(show_all: bool) -> Any:
     """The flags with those of every part; only `--help-all` shows these."""
-    usual, usual_ddpg = preset(ANY), preset(ANY, learner="ddpg")
+    usual, usual_ddpg = family_preset(ANY, "mgl", "ppo"), family_preset(ANY, "ddpg-mgl", "ddpg")
     rooms = [(name, asked(getattr(usual_ddpg if name.startswith("ddpg") else usual, name), name)) for name in ROOMS]
     hide = (lambda flags: flags) if show_all else (lambda flags: Annotated[flags, tyro.conf.Suppress])
     fields = [(name, hide(flags), field(default_factory=flags)) for name, flags in rooms]
@@ -111,9 +111,9 @@ def refuse_idle(name: str, typed: dict[str, Any], weights_from: Path | None) -> 
         path = f"upper.{setting}"
         if weights_from is not None:
             raise UsageError(f"{path} is {value}, but the weights of --weights-from are not learned any more", [path])
-        if setting == "follow_weights" and typed.get("sampling") == "round":
+        if setting in ("follow_weights", "earned_trust", "baseline") and value and typed.get("sampling") == "round":
             raise UsageError(
-                "upper.follow_weights has no effect with upper.sampling 'round': leave it out", [path, "upper.sampling"]
+                f"{path} has no effect with upper.sampling 'round': leave it out", [path, "upper.sampling"]
             )
         if setting not in find_method(name).settings:
             users = ", ".join(other for other, method in METHODS.items() if setting in method.settings)

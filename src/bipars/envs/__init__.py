@@ -2,6 +2,6 @@
 
 from bipars.envs import gym, mujoco  # noqa: F401
 from bipars.envs.cartpole import CartPole
-from bipars.envs.registry import EnvironmentFamily, WeightMap, families, find_family, preset, register
+from bipars.envs.registry import EnvironmentFamily, WeightMap, families, find_family, register
 
-__all__ = ["CartPole", "EnvironmentFamily", "WeightMap", "families", "find_family", "preset", "register"]
+__all__ = ["CartPole", "EnvironmentFamily", "WeightMap", "families", "find_family", "register"]

@@ -1,18 +1,29 @@
 """What the training loop needs from an environment written in JAX.
 
-An environment is a frozen description; its state is a pytree that the caller keeps.
-Randomness is passed in as numbers drawn beforehand: drawing inside the rollout's loop costs more than the physics.
+An environment is a frozen description; its state is a pytree that the caller keeps. Randomness comes by keys.
 """
 
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bipars.nets.spaces import ActionSpace
 
 
+class StepResult(NamedTuple):
+    """What an action leads to."""
+
+    state: Any
+    reward: Float[Array, ""]
+    """The true reward."""
+    terminated: Bool[Array, ""]
+    """The episode is over: nothing more is to be had."""
+    truncated: Bool[Array, ""] | bool = False
+    """It was cut off, though it could have gone on. The time limit, `max_steps`, is kept by the sampler."""
+
+
 class Environment(Protocol):
-    """Pure functions on one environment; the rollout vectorises them."""
+    """Pure functions on one environment; the sampler vectorises them, and starts episodes anew."""
 
     @property
     def observation_size(self) -> int: ...
@@ -23,15 +34,9 @@ class Environment(Protocol):
         """Length at which an episode is truncated (not terminated)."""
         ...
 
-    @property
-    def noise_size(self) -> int:
-        """How many uniform numbers a reset consumes."""
+    def reset(self, key: PRNGKeyArray) -> Any:
+        """The state at the start of an episode."""
         ...
 
-    def reset(self, noise: Float[Array, " noise"]) -> Float[Array, " state"]: ...
-    def observe(self, state: Float[Array, " state"]) -> Float[Array, " obs"]: ...
-    def step(
-        self, state: Float[Array, " state"], action: Array
-    ) -> tuple[Float[Array, " state"], Float[Array, ""], Bool[Array, ""]]:
-        """The next state, the true reward and whether the episode terminated."""
-        ...
+    def observe(self, state: Any) -> Float[Array, " obs"]: ...
+    def step(self, key: PRNGKeyArray, state: Any, action: Array) -> StepResult: ...

@@ -21,7 +21,9 @@ from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions
 from bipars.settings.config import Config, UpperConfig
 
 if TYPE_CHECKING:  # loading JAX takes longer than answering --help
-    from jaxtyping import Array, Bool, Float
+    from jaxtyping import Array, Float, PRNGKeyArray
+
+    from bipars.envs.base import StepResult
 
 GRAVITY = 9.8
 CART_MASS = 1.0
@@ -61,7 +63,6 @@ class CartPole:
     """Newtons at action 1 (right); action 0 (discrete) or -1 (continuous) pushes left as hard."""
     max_steps: int = 200
     observation_size: int = 4
-    noise_size: int = 4
     observation_low: tuple[float, ...] = (-POSITION_LIMIT, -3.0, -ANGLE_LIMIT, -3.0)
     """The part of the state space that a living pole visits; random terms lay their cells over it."""
     observation_high: tuple[float, ...] = (POSITION_LIMIT, 3.0, ANGLE_LIMIT, 3.0)
@@ -76,19 +77,23 @@ class CartPole:
     def actions(self) -> ActionSpace:
         return BoxActions(1) if self.continuous else DiscreteActions(2)
 
-    def reset(self, noise: Float[Array, 4]) -> Float[Array, 4]:
-        return (2 * noise - 1) * RESET_RANGE
+    def reset(self, key: PRNGKeyArray) -> Float[Array, 4]:
+        import jax
+
+        return jax.random.uniform(key, (4,), minval=-RESET_RANGE, maxval=RESET_RANGE)
 
     def observe(self, state: Float[Array, 4]) -> Float[Array, 4]:
         return state
 
-    def step(self, state: Float[Array, 4], action: Array) -> tuple[Float[Array, 4], Float[Array, ""], Bool[Array, ""]]:
+    def step(self, key: PRNGKeyArray, state: Float[Array, 4], action: Array) -> StepResult:
         import jax.numpy as jnp
+
+        from bipars.envs.base import StepResult
 
         push = jnp.clip(action[0], -1.0, 1.0) if self.continuous else 2.0 * action - 1.0
         state = advance(state, self.force * push, jnp)
         terminated = fallen(state)
-        return state, jnp.where(terminated, -1.0, 0.0), terminated
+        return StepResult(state, jnp.where(terminated, -1.0, 0.0), terminated)
 
 
 class CartPoleEnv(gymnasium.Env[np.ndarray, Any]):

@@ -120,7 +120,7 @@ def take_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]
         raise UsageError(f"environment '{name}' does not take the options {dict(options)}: {error}") from error
 
 
-def preset(env: str, method: str = Config.method, learner: Literal["ppo", "ddpg"] = "ppo") -> Config:
+def family_preset(env: str, method: str, learner: Literal["ppo", "ddpg"]) -> Config:
     """A configuration for the environment and method, every setting open to change."""
     family = find_family(env)
     config = family.preset(method, learner)

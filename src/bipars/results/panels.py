@@ -293,8 +293,6 @@ def as_taught(config: ResolvedConfig) -> ResolvedConfig:
 
     Where terms must earn trust, that is the true critic, which has a setting of its own.
     """
-    if run_role(config) != "learner" or not (
-        "earned_trust" in METHODS[config.method].settings and config.upper.earned_trust
-    ):
+    if run_role(config) != "learner" or not config.upper.earned_trust:
         return config
     return replace(config, ppo=replace(config.ppo, relative_value_loss=config.upper.relative_value_loss))

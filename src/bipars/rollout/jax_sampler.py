@@ -1,5 +1,6 @@
 """Environments written in JAX: the whole loop over time is one compiled program."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,11 +16,15 @@ from bipars.nets.spaces import ActionSpace, BoxActions
 from bipars.rollout.batch import Batch, Evaluation
 from bipars.terms.term import RewardTerm, Transition
 
+DRAWN_BEFOREHAND = 2**22
+"""Numbers of states from which episodes may start that are drawn before an update."""
+
 
 class EnvState(NamedTuple):
     """All environments between two updates: episodes run on across batches."""
 
-    physics: Float[Array, "env state"]
+    physics: Any
+    """The state of each, on a leading axis."""
     time: Int[Array, " env"]
     term_params: tuple[Any, ...]
 
@@ -55,34 +60,59 @@ class JaxSampler:
 
     def reset(self, key: PRNGKeyArray) -> EnvState:
         env_key, *term_keys = jax.random.split(key, 1 + len(self.terms))
-        noise = jax.random.uniform(env_key, (self.num_envs, self.env.noise_size))
         params = tuple(term.init(k, self.env) for term, k in zip(self.terms, term_keys, strict=True))
-        return EnvState(jax.vmap(self.env.reset)(noise), jnp.zeros(self.num_envs, jnp.int32), params)
+        physics = jax.vmap(self.env.reset)(jax.random.split(env_key, self.num_envs))
+        return EnvState(physics, jnp.zeros(self.num_envs, jnp.int32), params)
 
     def run(self, policy: Policy, start: EnvState, key: PRNGKeyArray) -> tuple[EnvState, Batch]:
         """`steps` steps in each environment, with resets inside."""
         action_key, reset_key, term_key = jax.random.split(key, 3)
         env, lead = self.env, (self.steps, self.num_envs)
-        action_noise = policy.draw_noise(action_key, lead)
-        reset_noise = jax.random.uniform(reset_key, (*lead, env.noise_size))
+        observe = jax.vmap(env.observe)
+        noise = policy.draw_noise(action_key, lead)
+        keys = jax.random.split(jax.random.fold_in(reset_key, 1), lead)
+        starts, restart = self._starts(reset_key)
 
-        def step(state: tuple[Array, Array], noise: tuple[Array, Array]) -> tuple[Any, tuple[Array, ...]]:
-            physics, time = state
-            obs = env.observe(physics)
-            action = policy.sample(obs, noise[0])
-            physics, reward, terminated = jax.vmap(env.step)(physics, action)
+        def step(state: tuple[Any, Array], now: tuple[Array, Array, Any]) -> tuple[Any, tuple[Array, ...]]:
+            (physics, time), (noise, key, start) = state, now
+            obs = observe(physics)
+            action = policy.sample(obs, noise)
+            physics, reward, terminated, truncated = jax.vmap(env.step)(key, physics, action)
             time = time + 1
-            done = terminated | (time >= env.max_steps)
-            following = jnp.where(done[:, None], jax.vmap(env.reset)(noise[1]), physics), jnp.where(done, 0, time)
-            return following, (obs, action, env.observe(physics), reward, terminated, done)
+            done = terminated | truncated | (time >= env.max_steps)
+            following = restart(done, physics, start), jnp.where(done, 0, time)
+            return following, (obs, action, observe(physics), reward, terminated, done)
 
         end, (obs, action, next_obs, reward, terminated, done) = jax.lax.scan(
-            step, (start.physics, start.time), (action_noise, reset_noise)
+            step, (start.physics, start.time), (noise, keys, starts)
         )
         terms = self._evaluate_terms(start.term_params, obs, action, next_obs, term_key)
         log_prob = policy.log_prob(obs, action)
         batch = Batch(obs, action, log_prob, next_obs, reward, terminated, done, terms, jnp.zeros((), bool))
         return EnvState(*end, start.term_params), batch
+
+    def _starts(self, key: PRNGKeyArray) -> tuple[Any, Callable[[Array, Any, Any], Any]]:
+        """What every step may start an episode from, and how it does.
+
+        Small states are all drawn beforehand: in the loop, drawing them costs more than the physics. For large ones it
+        is the keys alone, and a reset takes place where an episode has ended.
+        """
+        keys = jax.random.split(key, (self.steps, self.num_envs))
+
+        def choose(done: Array, physics: Any, fresh: Any) -> Any:
+            return jax.tree.map(
+                lambda old, new: jnp.where(done.reshape(-1, *(1,) * (old.ndim - 1)), new, old), physics, fresh
+            )
+
+        def reset(done: Array, physics: Any, keys: Array) -> Any:
+            return jax.lax.cond(
+                done.any(), lambda: choose(done, physics, jax.vmap(self.env.reset)(keys)), lambda: physics
+            )
+
+        size = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(self.env.reset, keys[0, 0])))
+        if size * keys.size > DRAWN_BEFOREHAND:
+            return keys, reset
+        return jax.vmap(jax.vmap(self.env.reset))(keys), choose
 
     def _evaluate_terms(
         self, params: tuple[Any, ...], obs: Array, action: Array, next_obs: Array, key: PRNGKeyArray
@@ -97,10 +127,11 @@ class JaxSampler:
     def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation:
         """One greedy episode in each of `episodes` fresh environments; stops when the last one has ended."""
         env, episodes = self.env, self.episodes
-        physics = jax.vmap(env.reset)(jax.random.uniform(key, (episodes, env.noise_size)))
+        reset_key, step_key = jax.random.split(key)
+        physics = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
 
         class Progress(NamedTuple):
-            physics: Array
+            physics: Any
             alive: Bool[Array, " episode"]
             true_return: Array
             length: Array
@@ -108,11 +139,12 @@ class JaxSampler:
             time: Array
 
         def step(now: Progress) -> Progress:
-            action = policy.mode(env.observe(now.physics))
-            physics, reward, terminated = jax.vmap(env.step)(now.physics, action)
+            action = policy.mode(jax.vmap(env.observe)(now.physics))
+            keys = jax.random.split(jax.random.fold_in(step_key, now.time), episodes)
+            physics, reward, terminated, truncated = jax.vmap(env.step)(keys, now.physics, action)
             return Progress(
                 physics,
-                now.alive & ~terminated,
+                now.alive & ~(terminated | truncated),
                 now.true_return + jnp.where(now.alive, reward, 0.0),
                 now.length + now.alive,
                 now.effort + jnp.where(now.alive, effort(self.actions, action), 0.0),

@@ -118,8 +118,8 @@ def check_sampler(
         compiled = make_environment(config.env, config.env_options)
         check_terms(terms, compiled)
         if potential is not None:
-            noise = jax.random.uniform(jax.random.key(0), (2, compiled.noise_size))
-            first = jax.vmap(lambda x: compiled.observe(compiled.reset(x)))(noise)
+            keys = jax.random.split(jax.random.key(0), 2)
+            first = jax.vmap(lambda key: compiled.observe(compiled.reset(key)))(keys)
             potential.check_compiled(compiled, first[None], jnp.asarray(zero_action(compiled, 2))[None])
         return Spaces(compiled.observation_size, compiled.actions)
     if true_reward.kind == "env-minus-terms":

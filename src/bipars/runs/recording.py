@@ -80,7 +80,7 @@ def _record_compiled(sampler: JaxSampler, policy: Policy, params: Any, key: PRNG
 @functools.partial(jax.jit, static_argnums=0)
 def _run(sampler: JaxSampler, policy: Policy, params: Any, key: PRNGKeyArray) -> Any:
     reset_key, run_key = jax.random.split(key)
-    physics = jax.vmap(sampler.env.reset)(jax.random.uniform(reset_key, (1, sampler.env.noise_size)))
+    physics = jax.vmap(sampler.env.reset)(jax.random.split(reset_key, 1))
     start = EnvState(physics, jnp.zeros(1, jnp.int32), params)
     batch = sampler.run(policy, start, run_key)[1]
     return batch._replace(restarted=batch.done)
