@@ -1,13 +1,14 @@
 # make demo   trains three agents, prints what was learned about a reward term, writes demo/report.html
 # make test   style, types and the whole test suite
-# Both make their own virtual environment in .venv when there is none.
+# make docs   writes the tables of docs/metrics.md
+# All make their own virtual environment in .venv when there is none.
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 TESTABLE := .venv/.testable
 
-.PHONY: demo test lint lock clean
+.PHONY: demo test lint docs lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/bipars demo --out demo
@@ -20,6 +21,9 @@ lint: $(TESTABLE)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+docs: $(INSTALLED)
+	$(BIN)/python -m bipars.metrics docs/metrics.md
 
 $(INSTALLED): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -42,7 +42,7 @@ _HOMES = {
     "load_results": "results.table",
 }
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DDPGUpperConfig", "DPBAConfig",
     "LearnedWeightFunction", "Method", "PPOConfig", "Potential", "RewardTerm", "TensorBoard", "UpperConfig",

@@ -122,7 +122,7 @@ def weights_adam(config: ResolvedConfig) -> optax.GradientTransformation:
 
 
 def discount(config: ResolvedConfig) -> float:
-    """How much of later weighted terms an action is credited with, from step to step."""
+    """Of later weighted terms in the derivative of an action's advantage, from step to step."""
     return config.ppo.gamma * (config.ppo.gae_lambda if config.upper.horizon == "gamma-lambda" else 1.0)
 
 
@@ -275,7 +275,7 @@ METHODS: dict[str, Method] = {
         potential_takes="nothing",
     ),
     "pba": Method(
-        "potential-based advice: a potential of state and action, whose pull on the policy is taken out again",
+        "potential-based advice: a potential of state and action, whose effect on the policy is taken out again",
         initial_weight=0.0,
         potential_takes="action",
     ),

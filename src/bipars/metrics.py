@@ -1,10 +1,13 @@
 """Every number that is logged, declared once: `METRICS` says what it means, `summarise` computes the row.
 
-docs/metrics.md is made from this table, and the report takes its labels from it. What a level reports of itself
-(`RoundStats.log`) is logged under its own name; a test refuses one that is not declared here.
+The tables of docs/metrics.md are written by `python -m bipars.metrics docs/metrics.md`, and the report takes its labels
+from here. What a level reports of itself (`RoundStats.log`) is logged under its own name; a test refuses one that is
+not declared.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,24 +20,39 @@ class Metric(NamedTuple):
     """`x/NAME` stands for one number per reward term."""
     group: str
     meaning: str
+    label: str = ""
+    """What the report calls it on an axis or in a menu; without one it is not shown there."""
 
 
 METRICS = (
     Metric("round", "progress", "updates so far"),
     Metric("step", "progress", "environment steps so far"),
-    Metric("evaluation_return", "evaluation", "true return of greedy episodes after the update, mean"),
-    Metric("evaluation_length", "evaluation", 'their length, mean; the paper\'s "average steps per episode"'),
+    Metric(
+        "nonfinite",
+        "progress",
+        "names of numbers that were not finite and are stored as null, such as a return when no episode ended",
+    ),
+    Metric("evaluation_return", "evaluation", "true return of greedy episodes after the update, mean", "true return"),
+    Metric(
+        "evaluation_length",
+        "evaluation",
+        'their length, mean; the paper\'s "average steps per episode"',
+        "steps per episode",
+    ),
     Metric(
         "evaluation_action_size",
         "evaluation",
         "mean absolute action of those episodes, in the environment's own units; on MuJoCo, the torque",
+        "mean |action|",
     ),
     Metric("episodes", "training episodes", "how many ended in this batch"),
     Metric("true_return", "training episodes", "true reward per episode"),
     Metric("modified_return", "training episodes", "true reward plus weighted terms per episode"),
-    Metric("term/NAME", "training episodes", "the term itself per episode, also where its weight is zero"),
+    Metric("term/NAME", "training episodes", "the term itself per episode, unweighted, even where its weight is 0"),
     Metric("weighted_term/NAME", "training episodes", "the term times its weight per episode"),
-    Metric("potential_shaping", "training episodes", "what a potential added per episode, F summed"),
+    Metric(
+        "potential_shaping", "training episodes", "what a potential added per episode, F summed; only with a potential"
+    ),
     Metric("weight/NAME", "weights", "z, mean over the visited states and actions"),
     Metric("weight_p10/NAME", "weights", "its 10th percentile"),
     Metric("weight_p50/NAME", "weights", "its median"),
@@ -42,41 +60,69 @@ METRICS = (
     Metric(
         "share/NAME",
         "weights",
-        "how much of the modified reward the weighted term is: the mean of its size per step, divided by the sum of "
-        "all sizes, the true reward's included",
+        "how much of the modified reward the weighted term makes up: the mean of its size per step, divided by the sum "
+        "of all sizes, the true reward's included; whether or not the policy follows it, for which see `trust`",
     ),
-    Metric("weight_gradient_norm", "weights", "norm of the gradient of phi, mean over the update's steps"),
+    Metric(
+        "weight_gradient_norm",
+        "weights",
+        "norm of the gradient with respect to phi, mean over the update's steps; absent where weights are not learned",
+        "length of the weight gradient",
+    ),
     Metric(
         "weight_gradient_snr",
         "weights",
         "length of its mean over the update's steps, divided by the spread of single ones around it; absent with "
-        "`--upper.sampling round`, which has one per update",
+        "`--upper.sampling round`, which takes one step per update",
+        "signal-to-noise of the weight gradient",
     ),
-    Metric("trust", "trust", "how far the policy follows the weighted terms: 0 the true advantage alone, 1 both alike"),
+    Metric(
+        "trust",
+        "trust",
+        "how far the policy follows the weighted terms: 0, the true advantage alone; 1, both equally",
+        "trust that the terms have earned",
+    ),
     Metric(
         "agreement_t",
         "trust",
-        "how well the pull of the weighted terms agrees with the true gradient, on samples phi had not seen, in "
-        "standard errors",
+        "agreement of the weighted terms' policy gradient with the true one, on samples phi had not seen, in standard "
+        "errors",
     ),
-    Metric("true_gradient_t", "trust", "the same of the true gradient with itself: below 2 it is not told from noise"),
-    Metric("policy_gradient_norm", "policy", "norm of the gradient of theta, mean over the update's steps"),
-    Metric("approx_kl", "policy", "KL divergence from the policy that acted, mean over the update's minibatches"),
-    Metric("clip_fraction", "policy", "share of samples beyond PPO's clip, mean over the update's minibatches"),
-    Metric("entropy", "policy", "of the policy after the update, mean over some of the visited states"),
+    Metric(
+        "true_gradient_t",
+        "trust",
+        "the same for the true gradient with itself: below 2 it cannot be told from noise",
+    ),
+    Metric(
+        "policy_gradient_norm",
+        "policy",
+        "norm of the gradient with respect to theta, mean over the update's steps",
+        "length of the policy gradient",
+    ),
+    Metric("approx_kl", "policy", "KL divergence of the policy after the update from the one that acted"),
+    Metric(
+        "clip_fraction",
+        "policy",
+        "share of samples whose probability ratio has left PPO's clip after the update",
+    ),
+    Metric("entropy", "policy", "entropy of the policy after the update, mean over some of the visited states"),
     Metric("policy_std", "policy", "standard deviation of its actions, where they are continuous"),
-    Metric("modified_explained_variance", "critics", "1 - Var[return - V~] / Var[return] of the modified reward"),
-    Metric("true_explained_variance", "critics", "the same of the true reward and V"),
+    Metric("modified_explained_variance", "critics", "1 - Var[return - V~] / Var[return], for the modified reward"),
+    Metric(
+        "true_explained_variance",
+        "critics",
+        "the same for the true reward and V; absent, like V itself, where weights are not learned",
+    ),
     Metric("modified_critic_loss", "critics", "squared error of V~, or of Q~ with deterministic policies"),
     Metric(
         "true_critic_loss",
         "critics",
-        "share of the true return's variance that V leaves unexplained; squared error of Q with deterministic policies",
+        "share of the true return's variance that V leaves unexplained; with deterministic policies, squared error of "
+        "Q; absent where weights are not learned",
     ),
     Metric("term_critic_loss", "critics", "deterministic policies: squared error of the values of the terms"),
-    Metric("potential", "potential", "mean of Phi over the visited states and actions"),
+    Metric("potential", "potential", "mean of Phi over the visited states and actions; only with a potential"),
     Metric("potential_loss", "potential", "`dpba`: squared error of Phi"),
-    Metric("nonfinite", "progress", "names of numbers that were not finite and stand as null"),
 )
 
 
@@ -85,6 +131,12 @@ def find_metric(key: str) -> Metric | None:
     kind, slash, _ = key.partition("/")
     name = f"{kind}/NAME" if slash else kind
     return next((metric for metric in METRICS if metric.name == name), None)
+
+
+def labels(*groups: str) -> dict[str, str]:
+    """The metrics of these groups that the report shows, by name."""
+    shown = (metric for group in groups for metric in METRICS if metric.group == group and metric.label)
+    return {metric.name: metric.label for metric in shown}
 
 
 def summarise(stats: RoundStats, term_names: Sequence[str]) -> dict[str, Any]:
@@ -117,3 +169,26 @@ def summarise(stats: RoundStats, term_names: Sequence[str]) -> dict[str, Any]:
 
 def _keys(kind: str, term_names: Sequence[str]) -> list[str]:
     return [f"{kind}/{name}" for name in term_names]
+
+
+BEGIN, END = "<!-- written by `make docs` -->\n", "<!-- end -->\n"
+"""Between these two lines of docs/metrics.md stand the tables."""
+
+
+def tables() -> Iterable[str]:
+    """A table per group, in Markdown."""
+    for group in dict.fromkeys(metric.group for metric in METRICS):
+        yield f"\n## {group.capitalize()}\n\n| key | meaning |\n| --- | --- |\n"
+        yield from (f"| `{metric.name}` | {metric.meaning} |\n" for metric in METRICS if metric.group == group)
+    yield "\n"
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables as they are now."""
+    before, _, rest = page.partition(BEGIN)
+    return "".join([before, BEGIN, *tables(), END, rest.partition(END)[2]])
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(with_tables(path.read_text()))

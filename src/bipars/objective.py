@@ -40,7 +40,7 @@ def slopes(
 def mixed_derivatives(
     objective: Objective, log_ratio: Float[Array, " sample"], advantage: Float[Array, " sample"]
 ) -> Float[Array, " sample"]:
-    """d^2 L / dl dA of every sample: how the pull on its log ratio grows with its advantage."""
+    """d^2 L / dl dA of every sample: how its gradient, by the log ratio, grows with its advantage."""
     return jax.vmap(jax.grad(jax.grad(objective), argnums=1))(log_ratio, advantage)
 
 

@@ -84,7 +84,7 @@ class BiLevel:
         upper, learner, log = self.upper.update(state.upper, learner, data, draw_key)  # lines 7-14, 18-22
 
         round = state.round + 1
-        due = (round % self.evaluation_every == 0) | (round == self.rounds)
+        due = self.evaluation_every == 1 or (round % self.evaluation_every == 0) | (round == self.rounds)
         acting = self.lower.act(learner, upper.weights)
         evaluation = self.sampler.evaluate_if(due, acting, evaluation_key, state.evaluation)
         log = dict(sorted((log | data.log | ({} if shaping is None else shaping.log)).items()))

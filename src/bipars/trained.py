@@ -89,7 +89,7 @@ class TrainedAgent:
     def shaped_env(self, env: gymnasium.Env[Any, Any]) -> ShapedEnv:
         """`env` with the true reward plus every term times its learned weight, for any other library."""
         if self._program.algorithm.potential.shapes:
-            raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to take away")
+            raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to export")
         if trust_of(self._state.upper) == 0:
             warnings.warn(
                 "this agent's own policy no longer follows its terms (trust 0): new samples do not say that they point "

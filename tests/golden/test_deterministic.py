@@ -13,7 +13,7 @@ from bipars.lower.replay import Replay, Transitions, Units, bytes_per_transition
 from bipars.methods import METHODS
 from bipars.nets.deterministic import ExploringPolicy, init_deterministic
 from bipars.nets.mlp import ravel
-from bipars.program import build, complete, configure
+from bipars.program import build, complete, configure, preset
 from bipars.rollout.batch import Batch
 from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, WeightConfig
 from problems import assert_same
@@ -180,14 +180,14 @@ def test_it_makes_no_difference_in_which_units_a_large_term_is_given(method):
 
 
 def test_units_are_measured_once_when_the_warm_up_is_over():
-    program = build(tiny(rounds=4, warmup_steps=80))
+    program = build(tiny(rounds=6, warmup_steps=160))  # by then, some pole has fallen
     state, units = program.init(0), []
-    for _ in range(4):
+    for _ in range(6):
         state, _ = program.iterate(state, 0)
         units.append(np.asarray(state.learner.units.reward))
-    assert units[0] == 1
-    assert units[1] != 1
-    assert units[1] == units[2] == units[3]
+    assert units[0] == units[1] == units[2] == 1
+    assert units[3] != 1
+    assert units[3] == units[4] == units[5]
     np.testing.assert_array_equal(state.weights.range.unit, state.learner.units.weights)
 
 

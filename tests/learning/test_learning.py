@@ -37,7 +37,7 @@ def test_with_two_terms_the_harmful_one_ends_below_the_helpful_one():
 
 
 def test_em_balances_with_a_beneficial_term():
-    agent = bipars.BiPaRS("cartpole", terms=["beneficial"], method="em", seed=0).learn(600_000)
+    agent = bipars.BiPaRS("cartpole", terms=["beneficial"], method="em", seed=0).learn(900_000)
     assert agent.evaluate()[1] > 120
     assert agent.metrics[-1]["weight/beneficial"] > 0.9
 

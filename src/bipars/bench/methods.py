@@ -41,7 +41,7 @@ SMALL_POLICY = {"policy_hidden": [16, 16]}
 DETERMINISTIC: tuple[Case, ...] = (
     *((name, {"method": name, "ddpg": SMALL_POLICY}) for name in ("ddpg", "ddpg-ns", "ddpg-em", "ddpg-mgl")),
     *(
-        (f"ddpg-imgl {form}", {"method": "ddpg-imgl", "ddpg": SMALL_POLICY | {"second_order": form}})
+        (f"ddpg-imgl {form}", {"method": "ddpg-imgl", "ddpg": SMALL_POLICY, "ddpg_upper": {"second_order": form}})
         for form in ("none", "constant-critic", "exact")
     ),
 )

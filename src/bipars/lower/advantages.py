@@ -35,7 +35,7 @@ class UpdateData(NamedTuple):
     log: dict[str, Array]
     batch: Batch
     basis: Float[Array, "feature sample"] | None = None
-    """Of what the state alone tells, where dA~/dphi has a baseline; see `upper/baseline.py`."""
+    """Of functions of the state alone, where dA~/dphi has a baseline; see `upper/baseline.py`."""
     trust: Float[Array, ""] | None = None
     """How far the policy follows the modified advantages, where terms must earn it; see `upper/trust.py`."""
 

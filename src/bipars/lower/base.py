@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from bipars.nets.policies import Policy
 from bipars.nets.running import RunningMoments
@@ -100,11 +100,3 @@ class LowerLevel(Protocol):
     def learn(self, learner: Any, upper: Any, data: Any, key: PRNGKeyArray, hook: Hook) -> Learned:
         """All gradient steps of one round (lines 7-14 and 18-22 of Algorithm 1)."""
         ...
-
-
-class RoundData(Protocol):
-    """What every lower level's `prepare` tells of a batch."""
-
-    z: Float[Array, "time env term"]
-    """The weights of its transitions."""
-    log: dict[str, Array]

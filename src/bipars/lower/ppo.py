@@ -22,15 +22,14 @@ from bipars.objective import (
     Objective,
     Samples,
     log_ratios,
-    slopes,
     surrogate,
     surrogate_gradients,
 )
 from bipars.rollout.batch import Batch
 from bipars.settings.config import PPOConfig
 
-ENTROPY_SAMPLES = 512
-"""States of a round by which the policy's entropy is measured."""
+LOGGED_SAMPLES = 1024
+"""Samples of a round by which the policy's move and its entropy are measured."""
 
 
 class Learner(NamedTuple):
@@ -160,9 +159,20 @@ class PPO:
 
         start = (learner, upper, fresh(learner.policy, draws[0][0]).log_prob_gradients)
         (learner, upper, _), (kept, log) = jax.lax.scan(one_step, start, draws)
-        some = samples.obs[:: -(-len(samples.obs) // ENTROPY_SAMPLES)]
-        log = jax.tree.map(jnp.mean, log) | self.hyper(learner.policy, upper.weights).spread(some)
+        log = jax.tree.map(jnp.mean, log) | self.policy_log(self.hyper(learner.policy, upper.weights), samples)
         return learner, upper, kept, log
+
+    def policy_log(self, policy: Policy, samples: Samples) -> dict[str, Array]:
+        """How far the round has moved the policy, and how much it still explores."""
+        every = -(-len(samples.obs) // LOGGED_SAMPLES)
+        obs, action, log_prob = (x[::every] for x in samples[:3])
+        log_ratio = policy.log_prob(obs, action) - log_prob
+        ratio = jnp.exp(log_ratio)
+        return {
+            "approx_kl": jnp.mean(ratio - 1 - log_ratio),
+            "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > self.config.clip),
+            **policy.spread(obs),
+        }
 
     def draw(self, key: PRNGKeyArray, total: int, hook: Hook) -> tuple[Int[Array, "step batch"], ...]:
         """Of `total` samples, minibatches for theta and, after each of its steps, for phi.
@@ -183,10 +193,7 @@ class PPO:
 
         if trust is None and samples.log_prob_gradients is None:
             uphill = gradient = self.modified_gradient(learner.policy, weights, samples)
-            log_ratio = self.hyper(learner.policy, weights).log_prob(samples.obs, samples.action) - samples.log_prob
         else:
-            log_ratio, known = log_ratios(learner.policy, samples)
-            samples = samples._replace(log_prob_gradients=known)
             climbed = samples.modified_advantage
             if trust is not None:
                 assert samples.true_advantage is not None
@@ -196,11 +203,7 @@ class PPO:
             uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, self.objective, equal=full)
         policy, optimiser = ascend(learner.policy, learner.policy_optimiser, self.policy_adam, uphill)
         step = LowerStep(learner.policy, samples, gradient, optimiser)
-        log = {
-            "policy_gradient_norm": optax.tree.norm(uphill),
-            "approx_kl": jnp.mean(jnp.expm1(log_ratio) - log_ratio),
-            "clip_fraction": jnp.mean(slopes(self.objective, log_ratio, samples.modified_advantage) == 0),
-        }
+        log = {"policy_gradient_norm": optax.tree.norm(uphill)}
         return learner._replace(policy=policy, policy_optimiser=optimiser), step, log
 
     def modified_gradient(self, policy: Theta, weights: WeightFunction, samples: Samples) -> Theta:

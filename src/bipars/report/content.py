@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bipars.envs.registry import find_family
+from bipars.metrics import labels
 from bipars.nets.running import EPSILON, LIMIT
 from bipars.report.inside import look_inside
 from bipars.results.panels import Cell, Collection, Panel
@@ -17,17 +18,8 @@ POINTS = 240
 """At most so many points per curve; the eye sees no more."""
 INSIDE_BUDGET = 2_500_000
 """Characters of the page for what is inside single agents."""
-MEASURES = {
-    "evaluation_return": "true return",
-    "evaluation_length": "steps per episode",
-    "evaluation_action_size": "mean |action|",
-}
-GRADIENTS = {
-    "trust": "trust that the terms have earned",
-    "weight_gradient_snr": "signal-to-noise of the weight gradient",
-    "weight_gradient_norm": "length of the weight gradient",
-    "policy_gradient_norm": "length of the policy gradient",
-}
+MEASURES = labels("evaluation")
+GRADIENTS = labels("trust", "weights", "policy")
 
 
 def content(collection: Collection) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bipars.envs.registry import find_family
+from bipars.metrics import labels
 from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory
 
@@ -27,6 +28,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     metrics = {name: [run.metrics for run in runs] for name, runs in cells.items()}
     shown = [find_family(run.config.env).measures for runs in cells.values() for run in runs]
     lengths = all(measures[0] == "evaluation_length" for measures in shown)
+    performance = "evaluation_length" if lengths else "evaluation_return"
     sizes = any("evaluation_action_size" in measures for measures in shown)
     effort = sizes and any(row["evaluation_action_size"] for runs in metrics.values() for row in runs[0])
     moved = {name: _moved_weights(runs[0]) for name, runs in metrics.items()}
@@ -35,7 +37,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     axes = dict(zip(views, drawn[0], strict=True))
     for i, (name, runs) in enumerate(metrics.items()):
         style = {"color": COLOURS[i % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
-        _lines(axes["performance"], runs, "evaluation_length" if lengths else "evaluation_return", style, name)
+        _lines(axes["performance"], runs, performance, style, name)
         terms = moved[name]
         for k, key in enumerate(terms):
             line = style if len(terms) == 1 else style | {"linestyle": STYLES[k % len(STYLES)]}
@@ -43,10 +45,11 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
             _lines(axes["weight of the term"], runs, key, line, label)
         if effort:
             _lines(axes["effort"], runs, "evaluation_action_size", style, name)
+    known = labels("evaluation")
     says = {
-        "performance": "steps per episode (greedy)" if lengths else "true return (greedy)",
+        "performance": f"{known[performance]} (greedy)",
         "weight of the term": "mean z over visited states",
-        "effort": "mean |a| (greedy)",
+        "effort": f"{known['evaluation_action_size']} (greedy)",
     }
     figure.suptitle(title)
     for view, axis in axes.items():

@@ -29,7 +29,7 @@ from bipars.results.verdict import (
 NAMES = {"learned": "learned weights", "naive": "term as written", "plain": "without the term"}
 DIRECTIONS = {
     "used": "as written (+)",
-    "reversed": "turned round (-)",
+    "reversed": "sign flipped (-)",
     "off": "not used (0)",
     "mixed": "depends on the state (±)",
     "unsure": "seeds disagree (?)",

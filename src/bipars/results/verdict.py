@@ -31,7 +31,7 @@ FEWEST_SEEDS = 3
 
 Word = Literal["helps", "hurts", "ignored", "reversed", "undecided"]
 Use = Literal["used", "reversed", "off", "mixed", "unsure", "distrusted"]
-"""What the weights say: as written, turned round, not at all, both (it depends on the state), or seeds disagree.
+"""What the weights say: as written, sign flipped, not at all, both (it depends on the state), or seeds disagree.
 
 Whatever they say, the policy may not have listened: `distrusted`.
 """
@@ -314,11 +314,11 @@ class _Words:
             case "helps":
                 return "helpful as written" if self.helps_as_written else "helpful with the learned weights"
             case "reversed" if plain is None:
-                return "the learned weights turn it round"
+                return "the learned weights flip its sign"
             case "reversed":
                 written = self.comparisons.get("written")
                 harmful = "harmful as written, " if written and written.outcome == "worse" else ""
-                return harmful + ("helpful once reversed" if plain and plain.gain else f"turned round{doubt}")
+                return harmful + ("helpful once reversed" if plain and plain.gain else f"its sign flipped{doubt}")
             case "hurts":
                 return f"the agent does better without {it}"
             case "ignored" if use == "distrusted":
@@ -364,7 +364,7 @@ class _Words:
                 return f"The learned weights use the term as you wrote it{more} (mean weight {mean}; 1 is as written)."
             case "reversed":
                 return (
-                    f"The learned weights turn the term round (mean weight {mean}; 1 is as written): "
+                    f"The learned weights flip the term's sign (mean weight {mean}; 1 is as written): "
                     "what it rewards is punished, what it punishes is rewarded."
                 )
             case "distrusted":
@@ -376,7 +376,7 @@ class _Words:
                 return f"The learned weights leave the term almost unused (mean weight {mean}; 1 is as written)."
             case "mixed":
                 return (
-                    "It depends on the state: in some the term is used as written, in others it is turned round. In "
+                    "It depends on the state: in some the term is used as written, in others its sign is flipped. In "
                     f"80 % of states the weight lies from {w.p10:+.1f} to {w.p90:+.1f}; the mean weight, {mean}, hides "
                     "this."
                 )

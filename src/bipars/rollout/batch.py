@@ -96,6 +96,8 @@ class Sampler(Protocol):
         ...
 
     def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation: ...
-    def evaluate_if(self, due: Bool[Array, ""], policy: Policy, key: PRNGKeyArray, newest: Evaluation) -> Evaluation:
+    def evaluate_if(
+        self, due: Bool[Array, ""] | bool, policy: Policy, key: PRNGKeyArray, newest: Evaluation
+    ) -> Evaluation:
         """An evaluation of the policy where it is due, else the newest one."""
         ...

@@ -112,8 +112,9 @@ def check_sampler(
     if is_compiled(config, env):
         if true_reward.kind != "env":
             raise UsageError(
-                f"environment '{config.env}' is written in JAX and has its own true reward; reward is "
-                f"'{config.true_reward}'. Use 'env', or step it through Gymnasium with vector 'sync'"
+                f"environment '{config.env}' is written in JAX and has its own true reward; true_reward is "
+                f"'{config.true_reward}'. Use 'env', or step it through Gymnasium with vector 'sync'",
+                ["true_reward"],
             )
         compiled = make_environment(config.env, config.env_options)
         check_terms(terms, compiled)
@@ -125,7 +126,10 @@ def check_sampler(
     if true_reward.kind == "env-minus-terms":
         drawn = [term.name for term in terms if isinstance(term, CompiledTerm)]
         if drawn:
-            raise UsageError(f"reward 'env-minus-terms': the environment's reward does not contain term '{drawn[0]}'")
+            raise UsageError(
+                f"true_reward 'env-minus-terms': the environment's reward does not contain term '{drawn[0]}'",
+                ["true_reward"],
+            )
     trial = host_maker(config, env)(1)
     try:
         obs = _try_one_step(trial, terms, true_reward)

@@ -129,7 +129,7 @@ class UpperConfig(Settings):
     horizon: Literal["gamma", "gamma-lambda"] = "gamma"
     """Discount of later terms in the derivative of the modified advantage."""
     baseline: bool = False
-    """Spare phi what the state alone tells of the terms to come: it favours no action, and is noise."""
+    """Subtract a state-dependent baseline from dA~/dphi: what depends on the state alone is noise there."""
     follow_weights: bool | None = None
     """Within a round, move the modified advantages along with phi; none: unless its weights are bounded."""
     noise_penalty: float = 0.0

@@ -1,4 +1,4 @@
-"""What a configuration comes to: as `Config`, with nothing left to be filled in. `methods.resolve` makes it."""
+"""What a configuration comes to: as `Config`, with nothing left to be filled in. `resolve.resolve` makes it."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -26,7 +26,10 @@ class TrueReward:
     def __post_init__(self) -> None:
         known = self.kind in ("env", "env-minus-terms", "function") or self.kind.startswith("info:")
         if not known or self.kind == "info:":
-            raise UsageError(f"reward is '{self.kind}'; expected one of {', '.join(CHOICES)}, or a function in Python")
+            raise UsageError(
+                f"true_reward is '{self.kind}'; expected one of {', '.join(CHOICES)}, or a function in Python",
+                ["true_reward"],
+            )
         if (self.kind == "function") != (self.fn is not None):
             raise UsageError("reward 'function' needs the function itself: pass true_reward=... in Python")
 

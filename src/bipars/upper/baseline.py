@@ -1,4 +1,4 @@
-"""A state-dependent baseline of dA~/dphi: what the state alone tells of the terms to come favours no action.
+"""A state-dependent baseline of dA~/dphi: what depends on the state alone favours no action.
 
 A term that is 1 at every step, say, adds up to less and less towards a time limit, whatever the policy does. In a
 policy gradient this is the noise that a value function removes; dA~/dphi, in which V~ is held constant, has none.

@@ -72,11 +72,11 @@ class DeterministicMetaGradient(Memoryless):
     The n x m matrix is never built: `w_i = (d mu(s_i)/d theta) v` for all samples is one Jacobian-vector product.
     """
 
-    noise_penalty: float = 0.0
+    size_penalty: float = 0.0
     needs_jacobian: bool = False
 
     def update(self, h: Any, step: LowerStep, after: After, weights: WeightFunction) -> tuple[WeightFunction, Any]:
-        v = penalise_size(after.gradient, step, weights, self.noise_penalty)
+        v = penalise_size(after.gradient, step, weights, self.size_penalty)
         action, w = jax.jvp(lambda theta: theta(step.samples.obs), (step.policy,), (v,))
         return jax.grad(slope_along)(weights, step.samples, action, w), h
 
@@ -135,7 +135,7 @@ class DeterministicIncremental:
 
     learning_rate: float
     form: Form
-    noise_penalty: float = 0.0
+    size_penalty: float = 0.0
     needs_jacobian: bool = False
 
     def init(self, policy: DeterministicPolicy, weights: WeightFunction, minibatch: None) -> Float[Array, "theta phi"]:
@@ -159,7 +159,7 @@ class DeterministicIncremental:
         self, h: Float[Array, "theta phi"], step: LowerStep, after: After, weights: WeightFunction
     ) -> tuple[WeightFunction, Float[Array, "theta phi"]]:
         h = self.follow(h, step, weights)
-        v = penalise_size(after.gradient, step, weights, self.noise_penalty)
+        v = penalise_size(after.gradient, step, weights, self.size_penalty)
         return unravel_like(weights, ravel(v) @ h), h
 
 

@@ -1,8 +1,8 @@
 """Terms must earn the policy's trust: they count while there is evidence that they point up the true return.
 
-Before anything learns from a round's batch, phi has not seen it. So ask it: does what the weighted terms pull theta
-towards agree with the gradient of the true return? The answer is a t-statistic per round, and over the rounds they add
-up as in Page's test (CUSUM): evidence grows while they are clearly positive, and runs out when they no longer are.
+Before anything learns from a round's batch, phi has not seen it. So ask it: does the policy gradient of the weighted
+terms agree with that of the true return? The answer is a t-statistic per round, and over the rounds these add up as in
+Page's test (CUSUM): evidence grows while they are clearly positive, and runs out when they no longer are.
 """
 
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ class EarnedTrust:
         to_come = discounted_suffix_sums(jnp.sum(data.z * data.batch.terms, axis=-1), data.batch.done, self.discount)
         weighted = subtract_baseline((to_come / data.scale).reshape(-1), data.basis)
         assert data.samples.true_advantage is not None
-        # A baseline: constants pull nowhere, and only scatter.
+        # A baseline: constants have no gradient on average, and only add variance.
         return jnp.stack([data.samples.true_advantage, weighted - weighted.mean()], axis=-1)
 
     @compiled
