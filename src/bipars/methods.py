@@ -128,14 +128,14 @@ def discount(config: ResolvedConfig) -> float:
 
 FEW_STEPS, FEW_MINIBATCHES = 64, 24
 """Steps of a round, and minibatches in its batch, up to which MGL's phi had better step after theta: it then takes
-products of matrices over the whole batch, with one row per step, where it would else fetch rows of m numbers."""
+products of matrices over the whole batch, with one row per step, instead of fetching rows of m numbers."""
 
 
 def through_advantages(config: ResolvedConfig, lower: PPO, estimator: Any, memory: float = 0.0) -> UpperLevel:
     """phi learns by how modified advantages move with it. These can have a baseline, and the policy can do without
     them: so terms can be made to earn trust. `memory`: see `NoisePenalty`."""
     ppo, upper = config.ppo, config.upper
-    remembers_nothing = isinstance(estimator, MetaGradient)
+    deferrable = hasattr(estimator, "advantage_cotangent")
     if upper.noise_penalty:
         estimator = NoisePenalty(estimator, upper.noise_penalty, memory)
     optimiser, later = weights_adam(config), discount(config)
@@ -144,7 +144,7 @@ def through_advantages(config: ResolvedConfig, lower: PPO, estimator: Any, memor
     few = ppo.gradient_steps <= FEW_STEPS and ppo.update_period <= FEW_MINIBATCHES * ppo.batch_size
     follow = upper.follow_weights
     level: UpperLevel
-    if remembers_nothing and few and config.weights.form != "scalar" and not follow:
+    if deferrable and few and config.weights.form != "scalar" and not follow:
         level = Deferred(lower, estimator, optimiser, later)
     else:
         level = Interleaved(lower, estimator, optimiser, later, follow)
@@ -240,7 +240,7 @@ METHODS: dict[str, Method] = {
         learns_weights=True,
         discrete_form="per-action",
         continuous_form="state-action",
-        settings=(*ADVANTAGE_SETTINGS[1:], "unroll"),
+        settings=(*(name for name in ADVANTAGE_SETTINGS if name != "sampling"), "unroll"),
     ),
     "single": Method(
         "one weight per term, the same in every state, learned by meta-gradient",

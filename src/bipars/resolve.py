@@ -8,7 +8,7 @@ import jax
 
 from bipars.errors import UsageError, unknown
 from bipars.lower.replay import bytes_per_transition
-from bipars.methods import METHODS, Method, check_upper, find_method
+from bipars.methods import METHODS, Method, check_upper, find_method, fixed
 from bipars.nets.mlp import count_parameters
 from bipars.nets.spaces import BoxActions, HasSpaces
 from bipars.nets.weights import FORMS, make_weights
@@ -37,9 +37,9 @@ def resolve(config: Config, env: HasSpaces, method: Method | None = None) -> Res
 
     `method` is the object, where the configuration can only name it.
     """
-    config = as_asked(config)
     method = method or find_method(config.method)
-    refuse_idle_rooms(config, method)
+    config = replace(as_asked(config), learner=method.learner)
+    refuse_other_learners_settings(config, method)
     if method.deterministic:
         check_deterministic(config, method, env)
     if not config.terms and (method.learns_weights or method.needs_terms):
@@ -47,6 +47,9 @@ def resolve(config: Config, env: HasSpaces, method: Method | None = None) -> Res
     check_sampling(config, method)
     weights = resolve_weights(config, method, env)
     # What the method has no use for is as if nobody had asked for it.
+    for name in method.settings:
+        if not hasattr(config.upper, name):
+            raise unknown(f"setting of method '{config.method}'", name, [part.name for part in fields(UpperConfig)])
     upper = UpperConfig(**{name: getattr(config.upper, name) for name in method.settings})
     if upper.sampling == "round":  # the paper's Algorithm 1 to the letter
         upper = replace(upper, earned_trust=False, baseline=False, follow_weights=False)
@@ -59,16 +62,15 @@ def resolve(config: Config, env: HasSpaces, method: Method | None = None) -> Res
         **values
         | {
             "weights": weights,
-            "upper": ResolvedUpper(**vars(upper) | {"follow_weights": follow and not method.deterministic}),
+            "upper": ResolvedUpper(**vars(upper) | {"follow_weights": follow and "follow_weights" in method.settings}),
             "ddpg": resolve_ddpg(config, method, env),
             "potential": resolve_potential(config, method),
-            "learner": method.learner,
             "learns_weights": method.learns_weights,
         }
     )
     if "unroll" in method.settings:
         check_unrolled(resolved, env)
-    if method.learns_weights:
+    if method.upper is not fixed:
         lower = method.lower(resolved, env, len(config.terms))
         check_upper(config.method, method.upper(resolved, lower))
     return resolved
@@ -91,7 +93,7 @@ def _narrow(kind: type, settings: Any) -> Any:
     return kind(**{part.name: getattr(settings, part.name) for part in fields(kind)})
 
 
-def refuse_idle_rooms(config: Config, method: Method) -> None:
+def refuse_other_learners_settings(config: Config, method: Method) -> None:
     """A setting of the other kind of lower level is a mistake."""
     rooms: dict[str, Any] = {"ddpg": DDPGConfig(), "ddpg_upper": DDPGUpperConfig()}
     instead = "those of ppo and upper"
@@ -125,7 +127,7 @@ def check_deterministic(config: Config, method: Method, env: HasSpaces) -> None:
         math.ceil(config.ddpg.warmup_steps / config.ddpg.update_period) <= config.num_updates,
         "ddpg.warmup_steps",
         config.ddpg.warmup_steps,
-        f"at most the {config.whole_steps} steps of the run, which would else end before anything is learned",
+        f"at most the {config.whole_steps} steps of the run, otherwise the run would end before anything is learned",
     )
 
 

@@ -77,7 +77,7 @@ class BiLevel:
         acting = self.acting(state)
         env, batch = self.sampler.run(acting, state.env, run_key)  # lines 5-6, 15-16
         context = ShapingContext(self.sampler, acting, state.observations, state.round)
-        potential, shaping = self.potential.shape(state.potential, batch, context, jax.random.fold_in(run_key, 1))
+        potential, shaping = self.potential.shape(state.potential, batch, context, jax.random.fold_in(run_key, 2**31))
         batch = batch._replace(potential=shaping)
         learner, data = self.lower.prepare(state.learner, state.weights, batch)
         totals, sums, visited = self.observe(state.sums, batch, data.z)
@@ -108,7 +108,7 @@ class BiLevel:
             env=None,
             learner=learner,
             upper=self.upper.init(weights, learner),
-            potential=self.potential.init(jax.random.fold_in(key, 1), self.sampler),
+            potential=self.potential.init(jax.random.fold_in(key, 2**31), self.sampler),
             sums=no_sums(self.sampler.num_envs, self.num_terms, self.potential.shapes),
             evaluation=Evaluation.none(self.sampler.episodes),
         )

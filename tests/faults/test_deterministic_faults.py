@@ -19,7 +19,7 @@ BAD = [
     ({"ddpg": {"policy_delay": 3}}, "ddpg.gradient_steps is 4; expected a multiple of ddpg.policy_delay"),
     ({"ddpg": {"num_envs": 3}}, "ddpg.update_period is 40; expected a multiple of ddpg.num_envs"),
     ({"ddpg": {"replay_capacity": 10}}, "ddpg.replay_capacity is 10; expected at least ddpg.update_period"),
-    ({"steps": 1_000}, "ddpg.warmup_steps is 2000; expected at most the 1000 steps of the run, which would else"),
+    ({"steps": 1_000}, "ddpg.warmup_steps is 2000; expected at most the 1000 steps of the run, otherwise"),
     ({"ddpg": {"target_rate": 0.0}}, "ddpg.target_rate is 0.0; expected a number in"),
     ({"ddpg_upper": {"size_penalty": -1.0}}, "ddpg_upper.size_penalty is -1.0; expected a number of at least 0"),
     ({"ddpg_upper": {"second_order": "opg"}}, "ddpg_upper.second_order 'opg'"),

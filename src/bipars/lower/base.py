@@ -48,32 +48,25 @@ class UpperState(Protocol):
     def weights(self) -> WeightFunction: ...
 
 
-def nothing(upper: Any, step: LowerStep, after: After) -> tuple[Any, None]:
-    """The upper level stands still while theta moves."""
-    return upper, None
-
-
 @dataclass(frozen=True)
 class Hook:
     """What the upper level does within the lower level's loop."""
 
-    after_step: Callable[[Any, LowerStep, After], tuple[Any, Any]] = nothing
-    """The upper level's state after a step of theta, and what is to be kept of it."""
-    needs_after: bool = True
-    """Whether `after_step` looks at theta' at all."""
+    after_step: Callable[[Any, LowerStep, After], tuple[Any, Any]] | None = None
+    """Called after every step of theta: the upper level's new state, and what to keep of it. None: phi stands still."""
     shares_draws: bool = False
-    """phi learns from what theta learns from next: both need the same of it, at the same policy. Not where theta's
-    steps depend on phi's: it must not step on what phi has just seen."""
+    """phi's minibatch is reused as theta's next one, so that its per-sample gradients are computed once. Only valid
+    where theta's steps do not depend on phi within the round."""
     follows: bool = False
     """Within a round the modified advantages move along with phi, to first order."""
 
 
-ALONE = Hook(needs_after=False)
+ALONE = Hook()
 """Theta's steps, and nothing else."""
 
 
 class Learned(NamedTuple):
-    """What a round of the lower level comes to."""
+    """The result of one round of the lower level."""
 
     learner: Any
     upper: Any
@@ -94,9 +87,16 @@ class LowerLevel(Protocol):
         ...
 
     def prepare(self, learner: Any, weights: WeightFunction, batch: Batch) -> tuple[Any, Any]:
-        """The learner that has seen a batch, and what there is to learn from it."""
+        """The learner that has seen a batch, and what there is to learn from it.
+
+        The latter has at least `z`, the weights of its transitions, and `log`, numbers to report.
+        """
         ...
 
     def learn(self, learner: Any, upper: Any, data: Any, key: PRNGKeyArray, hook: Hook) -> Learned:
         """All gradient steps of one round (lines 7-14 and 18-22 of Algorithm 1)."""
+        ...
+
+    def empty_minibatch(self, weights: WeightFunction, jacobian: bool) -> Any:
+        """Zeros in the shapes of a minibatch, for estimators that remember some."""
         ...

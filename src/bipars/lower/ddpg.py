@@ -184,7 +184,7 @@ class DDPG:
             before, obs, kept = learner.policy, replay.rows.obs[first[0][-1]], None
             learner, uphill = self.policy_step(learner, upper.weights, obs, last[1].shift)  # lines 7-8
             log["policy_gradient_norm"] = optax.tree.norm(uphill)
-            if hook.needs_after:
+            if hook.after_step is not None:
                 step = LowerStep(before, ValuedStates(obs, learner.critics.modified(learner.units.weights)[0]))
                 # Another draw, as PPO's: a sample must not meet itself in the product of two gradients.
                 fresh = ValuedStates(replay.rows.obs[last[0]], learner.critics.base[0])

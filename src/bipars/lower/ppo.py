@@ -151,7 +151,7 @@ class PPO:
                 minibatch = follow(minibatch, before, upper.weights)
             learner, step, log = self.step(learner, upper.weights, minibatch, trust)  # lines 7-8
             kept = None
-            if hook.needs_after:
+            if hook.after_step is not None:
                 others = fresh(learner.policy, index[1])
                 known, after = others.log_prob_gradients, self.after(learner.policy, others)
                 upper, kept = hook.after_step(upper, step._replace(places=index[0]), after)  # lines 9-14, 18-22
@@ -177,7 +177,7 @@ class PPO:
     def draw(self, key: PRNGKeyArray, total: int, hook: Hook) -> tuple[Int[Array, "step batch"], ...]:
         """Of `total` samples, minibatches for theta and, after each of its steps, for phi.
 
-        phi's is another one, else a sample would meet itself in both factors of v^T d theta'/d phi.
+        phi's is another one, otherwise a sample would meet itself in both factors of v^T d theta'/d phi.
         """
         steps, batch = self.config.gradient_steps, self.config.batch_size
         if hook.shares_draws:

@@ -137,7 +137,7 @@ class StateActionWeights:
         return self.range(self.net(self.inputs(obs, action)))
 
     def at_state(self, obs: Float[Array, "... obs"]) -> Float[Array, "... term"]:
-        raise NotImplementedError("z(s, a) is not known before an action is chosen; `methods.resolve` refuses it")
+        raise NotImplementedError("z(s, a) is not known before an action is chosen; `resolve_form` refuses it")
 
     def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... obs_and_action"]:
         xp = namespace(obs)
@@ -183,7 +183,7 @@ def make_weights(key: PRNGKeyArray, config: ResolvedWeights, env: HasSpaces, num
             action_size = actions.size if isinstance(actions, BoxActions) else actions.n
             return StateActionWeights(net(size + action_size, num_terms), span, discrete)
         case "per-action":
-            assert discrete is not None  # `methods.resolve` has refused it
+            assert discrete is not None  # `resolve_form` has refused it
             return PerActionWeights(net(size, discrete * num_terms), span, discrete)
         case other:
             raise unknown("weights.form", str(other), FORMS)

@@ -70,7 +70,7 @@ class JaxSampler:
         env, lead = self.env, (self.steps, self.num_envs)
         observe = jax.vmap(env.observe)
         noise = policy.draw_noise(action_key, lead)
-        keys = jax.random.split(jax.random.fold_in(reset_key, 1), lead)
+        keys = jax.random.split(jax.random.fold_in(reset_key, 2**31), lead)
         starts, restart = self._starts(reset_key)
 
         def step(state: tuple[Any, Array], now: tuple[Array, Array, Any]) -> tuple[Any, tuple[Array, ...]]:

@@ -33,7 +33,7 @@ class ResolvedConfig(Config):
     upper: ResolvedUpper = field(default_factory=ResolvedUpper)
     ddpg: ResolvedDDPG = field(default_factory=ResolvedDDPG)
     learns_weights: bool = False
-    """Whether the method moves phi; a run that reuses learned weights does not."""
+    """Whether the method moves phi; a run that reuses learned weights (`weights_from`) does not, all the same."""
 
     @staticmethod
     def read(data: dict[str, Any]) -> "ResolvedConfig":

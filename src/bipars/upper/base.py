@@ -1,7 +1,8 @@
 """The upper level: `init` and `update`, twice.
 
 An *upper level* moves phi: `update` takes the lower level through a round and says when phi steps. `schedule.py` has
-three of them; `trust.py` and `baseline.py` wrap one and change what it learns from.
+four (`Fixed`, `Interleaved`, `Deferred`, `ByRound`) and `rcpo.py` one; `trust.py`, `baseline.py` and `MeasuredUnits` in
+`deterministic.py` wrap one and change what it learns from.
 
 An *estimator* is how the true return depends on phi through theta': `update` turns one step of theta into one gradient
 of phi. `mgl.py`, `imgl.py`, `unrolled.py`, `em.py` are estimators; `noise_penalty.py` wraps one.
@@ -21,7 +22,7 @@ from bipars.nets.weights import WeightFunction
 
 
 class Updated(NamedTuple):
-    """What a round comes to."""
+    """The result of one round."""
 
     upper: Any
     learner: Any

@@ -64,8 +64,8 @@ class Interleaved:
 
     @cached_property
     def hook(self) -> Hook:
-        separate = self.follow_weights or not self.estimator.needs_jacobian
-        return Hook(self.after_step, shares_draws=not separate, follows=self.follow_weights)
+        shares = self.estimator.needs_jacobian and not self.follow_weights
+        return Hook(self.after_step, shares_draws=shares, follows=self.follow_weights)
 
     def init(self, weights: WeightFunction, learner: Any) -> WeightState:
         minibatch = self.lower.empty_minibatch(weights, self.estimator.needs_jacobian)
@@ -160,7 +160,7 @@ class Pending(NamedTuple):
     terms: Float[Array, "time env term"]
     done: Bool[Array, "time env"]
     scale: Float[Array, ""]
-    any: Bool[Array, ""]
+    seen: Bool[Array, ""]
     """Whether there was one."""
     basis: None = None
 
@@ -176,8 +176,8 @@ class RoundState(NamedTuple):
 class ByRound:
     """Algorithm 1 to the letter: phi steps once per round, on what the new policy has experienced.
 
-    These samples then serve as the next round's. So phi steps when they have come, for the round before: its steps of
-    theta count as one, on the whole batch, taken at its start.
+    The same samples also train theta in the next round, so phi's step for a round is taken once the next batch arrives.
+    The round's steps of theta are treated as one, on the whole batch, from its starting point.
     """
 
     lower: PPO
@@ -215,8 +215,8 @@ class ByRound:
         after = self.lower.after(policy, fresh)
         gradient, estimator = self.estimator.update(state.estimator, step, after, state.weights)
         moved = (*ascend(state.weights, state.optimiser, self.optimiser, gradient), estimator)
-        chosen = jax.tree.map(lambda new, old: jnp.where(past.any, new, old), moved, tuple(state[:3]))
-        norm = jnp.where(past.any, optax.tree.norm(gradient), 0.0)
+        chosen = jax.tree.map(lambda new, old: jnp.where(past.seen, new, old), moved, tuple(state[:3]))
+        norm = jnp.where(past.seen, optax.tree.norm(gradient), 0.0)
         weights, optimiser, estimator = chosen
         state = RoundState(weights, optimiser, estimator, past)
         return state, {"weight_gradient_norm": norm}
