@@ -11,7 +11,10 @@ from bipars.cli.suite import count_workers
 from bipars.envs.registry import ANY, family_preset
 from bipars.errors import UsageError
 
-ROOMS = ("ppo", "weights", "upper", "dpba", "ddpg", "ddpg_upper")
+ROOMS: dict[str, Literal["ppo", "ddpg"]] = {
+    "ppo": "ppo", "weights": "ppo", "upper": "ppo", "dpba": "ppo", "ddpg": "ddpg", "ddpg_upper": "ddpg"
+}  # fmt: skip
+"""The parts that have settings, and the learner whose preset the help shows."""
 INT = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="INT")
 STR = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="STR")
 PATH = tyro.conf.arg(help_behavior_hint="", metavar="PATH")
@@ -94,8 +97,7 @@ class TrainFlags:
 
 def train_command(show_all: bool) -> Any:
     """The flags with those of every part; only `--help-all` shows these."""
-    usual, usual_ddpg = family_preset(ANY, "mgl", "ppo"), family_preset(ANY, "ddpg-mgl", "ddpg")
-    rooms = [(name, asked(getattr(usual_ddpg if name.startswith("ddpg") else usual, name), name)) for name in ROOMS]
+    rooms = [(room, asked(getattr(family_preset(ANY, "mgl", learner), room), room)) for room, learner in ROOMS.items()]
     hide = (lambda flags: flags) if show_all else (lambda flags: Annotated[flags, tyro.conf.Suppress])
     fields = [(name, hide(flags), field(default_factory=flags)) for name, flags in rooms]
     made = make_dataclass("Train", fields, bases=(TrainFlags,), frozen=True)
