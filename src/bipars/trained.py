@@ -16,7 +16,7 @@ from bipars.program import Objects, Program
 from bipars.rollout.acting import ActingPolicy
 from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.make import Env
-from bipars.runs.checkpoint import replace_checkpoint
+from bipars.runs.checkpoint import replace_checkpoint, settings_digest
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
 from bipars.runs.objects import Terms, objects_again
@@ -121,7 +121,7 @@ class TrainedAgent:
         """
         run = RunDirectory.create(path, self.config, "agent", self._recorded)
         with run.owned():
-            replace_checkpoint(run.checkpoints, self._rounds, self._state)
+            replace_checkpoint(run.checkpoints, self._rounds, self._state, settings_digest(self.config))
         return run.path
 
     @classmethod

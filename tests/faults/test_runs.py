@@ -282,10 +282,9 @@ def test_a_foreign_config_file_is_named(tmp_path, content, message):
     ("name", "content", "message"),
     [
         ("result.json", "{}", "result.json is damaged: its steps is None. Delete it"),
-        ("metrics.jsonl", "", "metrics.jsonl was altered after the run was finished"),
+        ("metrics.jsonl", "", "metrics.jsonl is empty, though the run was finished"),
         ("metrics.jsonl", '{"step": 600000}\n', "metrics.jsonl was altered after the run was finished"),
-        ("metrics.jsonl", "garbage\n", "metrics.jsonl is damaged: line 1 is b'garbage"),
-        ("metrics.jsonl", "[]\n", "metrics.jsonl is damaged: line 1 is"),
+        ("metrics.jsonl", "garbage\n", "metrics.jsonl was altered after the run was finished"),
     ],
 )
 def test_an_altered_finished_run_is_named(undisturbed, tmp_path, name, content, message):
@@ -364,15 +363,16 @@ def test_metrics_rows_are_strict_json_and_a_torn_tail_is_dropped(tmp_path):
     }
     path = tmp_path / "metrics.jsonl"
     writer = MetricsWriter(path)
-    writer.append({"round": 1})
+    rest = {"step": 1, "evaluation_return": None, "evaluation_length": 3.0}
+    writer.append({"round": 1} | rest)
     mark = writer.mark()
-    writer.append({"round": 2})
+    writer.append({"round": 2} | rest)
     writer.file.write(b'{"round": 3, "tor')
     writer.close()
     assert [row["round"] for row in read_metrics(path)] == [1, 2]
-    assert read_last_row(path) == {"round": 2}
+    assert read_last_row(path) == {"round": 2} | rest
     MetricsWriter(path, mark).close()
     assert [row["round"] for row in read_metrics(path)] == [1]
     path.write_bytes(b'{"round": 9}\n')
-    with pytest.raises(CheckpointError, match="not what the checkpoint recorded"):
+    with pytest.raises(CheckpointError, match="is damaged: it is not what was recorded in its first"):
         MetricsWriter(path, mark)

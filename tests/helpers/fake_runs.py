@@ -14,7 +14,7 @@ from bipars.nets.weights import make_weights, with_unit
 from bipars.results.panels import collect
 from bipars.results.verdict import verdicts
 from bipars.rollout.stats import Visited
-from bipars.runs.directory import RunDirectory, seed_directory
+from bipars.runs.directory import WITHOUT_CHECKSUM, RunDirectory, seed_directory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
 from bipars.runs.recording import Episode
@@ -56,11 +56,19 @@ def as_resolved(config):
 def fake_seed(path, config, end, weight=None, states=None, share=0.5, finish=True):
     """One run, its directory made before or now."""
     run, terms = RunDirectory.create(path, as_resolved(config)), config.terms
+    without_checksum(run)
     rows = [_row(i + 1, end, terms, weight, states, share) for i in range(ROUNDS if finish else ROUNDS // 2)]
     run.metrics_file.write_bytes(b"".join(map(encode_row, rows)))
     if finish:
         last = {"steps": rows[-1]["step"], "evaluation_return": end, "evaluation_length": 100 + 100 * end}
         write_json(run.result_file, last | {"weights": {t: rows[-1][f"weight/{t}"] for t in terms}})
+
+
+def without_checksum(run):
+    """In the format before checksums, so that a test may change what a file says."""
+    about = json.loads(run.config_file.read_text())
+    about.pop("checksum", None)
+    write_json(run.config_file, about | {"format": WITHOUT_CHECKSUM})
 
 
 def _row(round, end, terms, weight, states, share):

@@ -11,7 +11,7 @@ from bipars.report.paper import findings
 from bipars.report.suite_files import draw_heat_map
 from bipars.results.summary import summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory, find_runs
-from bipars.runs.files import write_json
+from bipars.runs.files import sha256, write_checked
 from bipars.runs.metrics import encode_row
 from bipars.suite.local import run_locally
 from bipars.suite.manifest import read_manifest, record
@@ -136,9 +136,10 @@ def pretend(run, length, weight=-2.0):
          "evaluation_action_size": 0.5, "weight/harmful": weight}
         for i in (1, 2, 3)
     ]  # fmt: skip
-    directory.metrics_file.write_bytes(b"".join(map(encode_row, rows)))
+    metrics = b"".join(map(encode_row, rows))
+    directory.metrics_file.write_bytes(metrics)
     result = {"steps": 60_000, "evaluation_return": -1.0, "evaluation_length": length, "weights": {"harmful": weight}}
-    write_json(directory.result_file, result)
+    write_checked(directory.result_file, result | {"metrics_size": len(metrics), "metrics_sha256": sha256(metrics)})
 
 
 STATED = """
@@ -199,8 +200,6 @@ def test_results_load_as_one_tidy_table_and_are_exported(tmp_path, capfd):
     on_grid = bipars.load_results(root, grid=4_000).filter(cell="cartpole/harmful/ns", seed=0)
     assert on_grid["step"].to_list() == list(range(20_000, 60_001, 4_000))
     assert on_grid["round"].to_list() == [1] * 5 + [2] * 5 + [3]
-    metrics = root / "cartpole/harmful/ns/seed-0000/metrics.jsonl"
-    metrics.write_bytes(metrics.read_bytes() + b'{"round": 4, "st')  # a torn last line
     assert main(["suite", "export", str(root)]) == 0
     assert polars.read_parquet(root / "curves.parquet").equals(table)
     assert polars.read_csv(root / "curves.csv").height == table.height
@@ -224,7 +223,7 @@ def test_a_heat_map_shows_the_weights_of_the_best_seed(tmp_path):
     for seed, agent in enumerate(agents):
         run = RunDirectory(agent.save(tmp_path / str(seed)))
         last = {"steps": 1, "evaluation_return": 0.0, "evaluation_length": float(seed), "weights": {}}
-        write_json(run.result_file, last)
+        write_checked(run.result_file, last | {"metrics_size": 0, "metrics_sha256": ""})
     asked = HeatMap("any", 0, 2, (-2.4, 2.4), (-0.2, 0.2), (0.0, 1.0, 0.0, 0.01), points=3)
     draw_heat_map(asked, [RunDirectory(tmp_path / str(seed)) for seed in (0, 1)], "title", tmp_path / "map")
     assert (tmp_path / "map.png").exists()

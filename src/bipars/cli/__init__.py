@@ -9,7 +9,7 @@ import tyro
 import bipars
 from bipars.cli.asked import as_typed
 from bipars.cli.explore import Bench, Demo, List, Monks
-from bipars.cli.report import Render, Report, Watch
+from bipars.cli.report import Render, Report, Verify, Watch
 from bipars.cli.suite import Resume, SuiteCommand, with_run
 from bipars.cli.train import train_command
 from bipars.errors import BiparsError
@@ -24,6 +24,7 @@ OTHERS = (
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Watch, tyro.conf.subcommand("watch")]
     | Annotated[Render, tyro.conf.subcommand("render")]
+    | Annotated[Verify, tyro.conf.subcommand("verify")]
 )
 
 

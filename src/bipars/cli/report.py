@@ -1,13 +1,17 @@
-"""The commands that show what was learned: `report`, `watch` and `render`."""
+"""The commands that show what was learned, and whether it is intact: `report`, `watch`, `render` and `verify`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from bipars.cli.suite import count_workers
-from bipars.errors import UsageError
+from bipars.errors import BiparsError, UsageError
+
+if TYPE_CHECKING:
+    from bipars.runs.directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -105,3 +109,42 @@ class Render:
 
         print(f"written: {render(self.run_directory, self.out, self.seed, self.frames)}")
         return 0
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Check that every file of the runs in a directory is what was written; exit with 1 where one is not.
+
+    bipars verify runs/harmful
+    """
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """A run, a saved agent, a directory of runs, or the directory of a suite."""
+
+    def run(self) -> int:
+        from bipars.report.text import printable
+        from bipars.runs.directory import find_runs
+        from bipars.runs.verify import damages
+        from bipars.suite.manifest import is_suite, read_manifest
+
+        found: list[str] = []
+        if is_suite(self.directory):
+            try:
+                read_manifest(self.directory)
+            except BiparsError as error:
+                found.append(str(error))
+        runs = find_runs(self.directory)
+        for run in runs:
+            found += damages(run)
+        for line in found:
+            print(printable(f"DAMAGED {line}"))
+        print(
+            f"{self.directory}: {len(runs):,} runs, {len(found):,} damages" if found else _intact(self.directory, runs)
+        )
+        return 1 if found else 0
+
+
+def _intact(root: Path, runs: Sequence["RunDirectory"]) -> str:
+    old = sum(not run.checksummed for run in runs)
+    rest = f"; {old:,} of them are older than checksums, and only their checkpoints could be verified" if old else ""
+    return f"{root}: {len(runs):,} runs, all intact{rest}"

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bipars.errors import BiparsError
+from bipars.errors import BiparsError, RunDirectoryError
 from bipars.results.formats import text_table
 from bipars.results.panels import Cell, Collection, Panel, collect, relative
 from bipars.results.summary import short_name
@@ -24,7 +24,10 @@ CAPTION = (
 def show_results(runs: Sequence[PlannedRun], root: Path) -> None:
     """Prints what the runs reached and the verdict, if any of them is finished."""
     if any(run.finished for run in runs):
-        collection = collect(root)
+        try:
+            collection = collect(root)
+        except RunDirectoryError:  # all of them are damaged, as `finish` has said
+            return
         print(results_text(collection))
         print()
         print(verdict_text(collection, failures=False))  # `finish` has named them

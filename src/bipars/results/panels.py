@@ -192,11 +192,6 @@ def read_record(run: RunDirectory) -> Record:
         rows = run.metrics
     except CheckpointError as error:
         return Record(run, config, [], "unreadable", str(error))
-    except OSError as error:
-        return Record(run, config, [], "unreadable", f"{run.metrics_file} cannot be read: {error.strerror}")
-    if state == "done" and not rows:
-        lost = "is empty" if run.metrics_file.exists() else "is gone"
-        return Record(run, config, rows, "unreadable", f"{run.metrics_file} {lost}, though the run was finished")
     return Record(run, config, rows, state, run.error if state == "failed" else None)
 
 

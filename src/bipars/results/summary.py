@@ -57,7 +57,7 @@ def _summarise(name: str, runs: list[RunDirectory]) -> CellSummary:
 def evaluations(run: RunDirectory) -> list[dict[str, Any]]:
     """The rows of every evaluation of a finished run, whose metrics must be those it was finished with."""
     rows = run.metrics
-    if not rows or rows[-1].get("step") != run.result["steps"] or any("evaluation_length" not in row for row in rows):
+    if rows[-1]["step"] != run.result["steps"]:
         raise CheckpointError(
             f"{run.metrics_file} was altered after the run was finished: its last row is not of step "
             f"{run.result['steps']}. Restore it, or delete {run.path} and train again"

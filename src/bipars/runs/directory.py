@@ -1,21 +1,29 @@
 """One directory per run: config.json, metrics.jsonl, timings.jsonl, checkpoints/, and result.json when it is done."""
 
 import functools
-import json
 import os
-import platform
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
-from bipars.errors import CheckpointError, RunDirectoryError, UsageError
-from bipars.runs.files import LEFTOVERS, write_json
+from bipars.errors import BiparsError, CheckpointError, RunDirectoryError, UsageError
+from bipars.runs.checkpoint import newest_manifest
+from bipars.runs.files import (
+    LEFTOVERS,
+    is_number,
+    read_file,
+    read_json,
+    refuse_links,
+    sha256,
+    verify_checksum,
+    write_checked,
+)
 from bipars.runs.lock import held, locked
-from bipars.runs.metrics import read_metrics
+from bipars.runs.metrics import parse_metrics
+from bipars.runs.versions import env_spec, versions
 from bipars.settings.resolved import ResolvedConfig
 
 Kind = Literal["run", "agent"]
@@ -23,29 +31,14 @@ Kind = Literal["run", "agent"]
 State = Literal["done", "running", "failed", "stopped", "waiting"]
 """`running`: a live process owns it. `waiting`: nothing has come of it yet."""
 
-FORMAT = 2
-"""Of a run's files; runs of other formats are refused."""
-RECORDED_PACKAGES = ("bipars", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "numba", "safetensors")
-
-
-@functools.cache
-def versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in RECORDED_PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-@functools.cache
-def env_spec(name: str) -> dict[str, Any] | None:
-    """How Gymnasium makes the environment, where it knows it."""
-    import gymnasium
-
-    try:
-        return json.loads(gymnasium.spec(name).to_json())
-    except Exception:  # an environment of our own, a function, or a spec that holds one
-        return None
+FORMAT = 3
+"""Of a run's files; runs of other formats are refused, but for those ..."""
+WITHOUT_CHECKSUM = 2
+"""... of the one before it, which differs in that its files have no checksum of their own."""
+LONGEST_NAME = 1_000
+"""Characters of a setting that is text ..."""
+LONGEST_ERROR = 5_000
+"""... and of why a run failed."""
 
 
 class RunDirectory:
@@ -61,6 +54,15 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoints"
         self.snapshots = self.path / "snapshots"
         self.lock_file = self.path / "lock"
+        self.tensorboard = self.path / "tensorboard"
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """All that training writes."""
+        return (
+            self.config_file, self.metrics_file, self.timings_file, self.result_file, self.error_file,
+            self.checkpoints, self.snapshots, self.lock_file, self.tensorboard,
+        )  # fmt: skip
 
     @staticmethod
     def create(
@@ -83,7 +85,7 @@ class RunDirectory:
             if run.path.exists() and not _is_unused(run.path):
                 raise RunDirectoryError(f"{run.path} exists and is not a run of bipars. {elsewhere}")
             run.path.mkdir(parents=True, exist_ok=True)
-            write_json(
+            write_checked(
                 run.config_file,
                 {
                     "format": FORMAT,
@@ -120,9 +122,14 @@ class RunDirectory:
     def config(self) -> ResolvedConfig:
         """Written once, so read once."""
         try:
-            return ResolvedConfig.read(self._about["config"])
-        except UsageError as error:
-            raise RunDirectoryError(f"{self.config_file} cannot be used: {error}") from error
+            config = ResolvedConfig.read(self._about["config"])
+            for name, value in config.flat().items():
+                for text in value if isinstance(value, list) else (value,):
+                    if isinstance(text, str) and len(text) > LONGEST_NAME:
+                        raise UsageError(f"{name} has {len(text):,} characters; expected at most {LONGEST_NAME:,}")
+        except (UsageError, OverflowError) as error:
+            raise RunDirectoryError(f"{self.config_file} cannot be used: {error!s:.300}") from error
+        return config
 
     @property
     def kind(self) -> Kind:
@@ -131,21 +138,32 @@ class RunDirectory:
     @property
     def objects(self) -> dict[str, Any] | None:
         """What of it were Python objects: env, terms, true_reward; None where nobody recorded it."""
-        return self._about.get("objects")
+        objects = self._about.get("objects")
+        return objects if isinstance(objects, dict) else None
+
+    @property
+    def checksummed(self) -> bool:
+        """Whether its files have checksums: runs of earlier versions have none."""
+        return self._about["format"] != WITHOUT_CHECKSUM
 
     @property
     def _about(self) -> dict[str, Any]:
-        about = self.read_json(self.config_file)
+        about, content = self._read(self.config_file)
         if not isinstance(about.get("config"), dict):
             raise RunDirectoryError(
                 f"{self.config_file} is not of bipars: it has no settings of a run under 'config'. Move it elsewhere"
             )
-        if about.get("format") != FORMAT:
-            written = about.get("versions", {}).get("bipars", "another version")
+        if about.get("format") not in (FORMAT, WITHOUT_CHECKSUM):
+            versions = about.get("versions")
+            written = versions.get("bipars") if isinstance(versions, dict) else None
             raise RunDirectoryError(
-                f"{self.path} was written by bipars {written}, whose runs this version neither continues nor reads. "
-                f"Install that version for it, or train again"
+                f"{self.path} was written by bipars {written or 'another version'!s:.40}, whose runs this version "
+                f"neither continues nor reads. Install that version for it, or train again"
             )
+        try:
+            verify_checksum(self.config_file, about, content, needed=about["format"] != WITHOUT_CHECKSUM)
+        except CheckpointError as error:
+            raise RunDirectoryError(f"{error}. Restore it from a copy, or train again") from error
         return about
 
     @property
@@ -164,50 +182,96 @@ class RunDirectory:
 
     @property
     def result(self) -> dict[str, Any]:
-        result = self.read_json(self.result_file)
-        number = (int, float)
-        kinds = {"steps": int, "evaluation_return": number, "evaluation_length": number, "weights": dict}
-        for name, kind in kinds.items():
-            if not isinstance(result.get(name), kind):  # type: ignore[arg-type]
-                raise CheckpointError(
-                    f"{self.result_file} is damaged: its {name} is {result.get(name)!r}. Delete it, and "
-                    f"bipars resume {self.path} makes it again"
-                )
+        again = f"Delete it, and bipars resume {self.path} makes it again"
+        result, content = self._read(self.result_file)
+        kinds = {"steps": _whole, "evaluation_return": is_number, "evaluation_length": is_number, "weights": _numbers}
+        if self.checksummed:
+            kinds |= {"metrics_size": _whole, "metrics_sha256": _text}
+        for name, fits in kinds.items():
+            if not fits(result.get(name)):
+                raise CheckpointError(f"{self.result_file} is damaged: its {name} is {result.get(name)!r:.40}. {again}")
+        try:
+            verify_checksum(self.result_file, result, content, self.checksummed)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}. {again}") from error
         return result
 
     @property
     def error(self) -> str:
         """Why it failed."""
-        return str(self.read_json(self.error_file).get("error", f"see {self.error_file}"))
+        try:
+            return str(self.read_json(self.error_file).get("error", f"see {self.error_file}"))[:LONGEST_ERROR]
+        except BiparsError as error:
+            return str(error)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        return read_metrics(self.metrics_file) if self.metrics_file.exists() else []
+        """Every row, where they are those that were recorded: at the end of the run, or at its newest checkpoint."""
+        mark = self.metrics_mark  # before the rows, of which there may be more meanwhile
+        try:
+            content = read_file(self.metrics_file)
+        except FileNotFoundError:
+            content = b""
+        size, digest = mark
+        finished = self.finished
+        if finished and not content:
+            lost = "empty" if self.metrics_file.exists() else "gone"
+            raise CheckpointError(f"{self.metrics_file} is {lost}, though the run was finished")
+        if len(content) < size or sha256(content[:size]) != digest or (finished and len(content) > size > 0):
+            when = "after the run was finished" if finished else "after its newest checkpoint"
+            raise CheckpointError(
+                f"{self.metrics_file} was altered {when}: it is not what was recorded. Restore it, or try: "
+                f"bipars resume {self.path}"
+            )
+        return parse_metrics(content, self.metrics_file)
+
+    @property
+    def metrics_mark(self) -> tuple[int, str]:
+        """How many bytes of metrics are recorded, and their SHA-256."""
+        nothing = 0, sha256(b"")
+        if self.finished:
+            result = self.result
+            return (result["metrics_size"], result["metrics_sha256"]) if "metrics_sha256" in result else nothing
+        manifest = newest_manifest(self.checkpoints)
+        return nothing if manifest is None else manifest.mark
 
     def read_json(self, path: Path) -> dict[str, Any]:
+        return self._read(path)[0]
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], bytes]:
         try:
-            value = json.loads(path.read_bytes())
+            return read_json(path)
         except FileNotFoundError:
             problem = f"it has no {path.name}" if self.path.exists() else "it was not found"
             first = min(self.path.rglob(self.config_file.name), default=None)
             hint = f". It holds runs, such as {first.parent}: name one of them" if first else ""
             raise RunDirectoryError(f"{self.path} is not a run of bipars: {problem}{hint}") from None
-        except OSError as error:
-            raise RunDirectoryError(f"{path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise RunDirectoryError(f"{path} is damaged: {error}") from error
-        if not isinstance(value, dict):
-            raise RunDirectoryError(f"{path} is damaged: it holds {value!r:.40}; expected names and values")
-        return value
+        except CheckpointError as error:
+            if path == self.config_file:
+                raise RunDirectoryError(str(error)) from error
+            raise
 
     @contextmanager
     def owned(self, wait: float = 0.0) -> Iterator[None]:
         """One owner at a time; the lock dies with its process. What a killed owner left half written is removed."""
+        refuse_links(*self.written)
         with locked(self.lock_file, "belongs to a live run", wait):
             for place in (self.path, self.checkpoints, self.snapshots):
                 for leftover in place.glob(LEFTOVERS):
                     leftover.unlink(missing_ok=True)
             yield
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and is_number(value) and value >= 0
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(is_number, value.values()))
 
 
 def saved_agent_message(run: RunDirectory) -> str:

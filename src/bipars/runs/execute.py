@@ -4,6 +4,7 @@ import json
 import os
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,16 @@ from bipars.errors import BiparsError, CheckpointError, NonFiniteError, RunDirec
 from bipars.metrics import summarise
 from bipars.program import NO_OBJECTS, LearnedWeights, Objects, Program, build
 from bipars.rollout.finite import check_finite
-from bipars.runs.checkpoint import decode_tree, encode_tree, save_checkpoint, verified_checkpoints
+from bipars.runs.checkpoint import (
+    decode_tree,
+    encode_tree,
+    remove_checkpoint,
+    save_checkpoint,
+    settings_digest,
+    verified_checkpoints,
+)
 from bipars.runs.directory import RunDirectory, saved_agent_message
-from bipars.runs.files import sha256, write_json
+from bipars.runs.files import read_file, sha256, write_atomically, write_checked, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
 from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
 from bipars.runs.stopping import Stop
@@ -60,9 +68,11 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
     config = run.config
     program = build(config, objects)
     state, start, writer = restore(run, program) or begin(run, program, learned)
+    settings = settings_digest(config)
     period, snapshots = config.lower.update_period, snapshot_rounds(program.rounds)
-    scalars = ScalarWriter(run.path / "tensorboard", program.steps_after(start) + 1) if config.tensorboard else None
+    scalars = ScalarWriter(run.tensorboard, program.steps_after(start) + 1) if config.tensorboard else None
     try:
+        cut_timings(run.timings_file, start)
         with open(run.timings_file, "a", buffering=1) as timings:  # by lines
             for round in range(start, program.rounds):
                 began = time.perf_counter()
@@ -79,14 +89,14 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
                     save_snapshot(run, round + 1, take_snapshot(program, state, stats.visited, config.seed))
                 stopping = stop()
                 if stopping or (round + 1) % config.checkpoint_every == 0 or round + 1 == program.rounds:
-                    save_checkpoint(run.checkpoints, round + 1, state, writer.mark())
+                    save_checkpoint(run.checkpoints, round + 1, state, writer.mark(), settings)
                 if stopping and round + 1 < program.rounds:
                     return False
+        write_checked(run.result_file, make_result(run, program, state, writer.mark()))
     finally:
         writer.close()
         if scalars is not None:
             scalars.close()
-    write_json(run.result_file, make_result(run, program, state))
     return True
 
 
@@ -101,13 +111,16 @@ def restore(run: RunDirectory, program: Program) -> tuple[TrainState, int, Metri
     if not any(run.checkpoints.glob("*.json")):
         return None
     problems = []
-    for manifest, content in verified_checkpoints(run.checkpoints):
+    for manifest, content in verified_checkpoints(run.checkpoints, settings_digest(run.config)):
         state = decode_tree(content, program.abstract_state(), f"{run.checkpoints / manifest.tensors}")
         try:
-            writer = MetricsWriter(run.metrics_file, (manifest.metrics_size, manifest.metrics_sha256))
+            writer = MetricsWriter(run.metrics_file, manifest.mark)
         except CheckpointError as error:
             problems.append(str(error))
             continue
+        for path in run.checkpoints.glob("*.json"):
+            if path.stem > f"{manifest.round:08d}":  # of no use: it is written again, the same
+                remove_checkpoint(path)
         return state, manifest.round, writer
     raise CheckpointError(
         f"no checkpoint of {run.path} can be used ({'; '.join(problems) or 'all are damaged'}). "
@@ -119,7 +132,7 @@ def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> t
     """The newest intact state of a run (or saved agent), without touching it."""
     run = RunDirectory(path)
     program = build(run.config, objects, share=False)
-    for manifest, content in verified_checkpoints(run.checkpoints):
+    for manifest, content in verified_checkpoints(run.checkpoints, settings_digest(run.config)):
         source = str(run.checkpoints / manifest.tensors)
         return program, decode_tree(content, program.abstract_state(), source), manifest.round
     remedy = f"delete {run.path} and train again" if any(run.checkpoints.glob("*.json")) else "train it first"
@@ -137,8 +150,23 @@ def load_weights(path: str | os.PathLike[str]) -> LearnedWeights:
     return LearnedWeights(state.weights, state.observations)
 
 
-def make_result(run: RunDirectory, program: Program, state: TrainState) -> dict[str, Any]:
-    """What a finished run amounts to. Holds no times: the same run gives the same bytes."""
+def cut_timings(path: Path, rounds: int) -> None:
+    """Leaves the rows of the rounds that are not done again, each once."""
+    try:
+        lines = read_file(path).splitlines(keepends=True)
+    except FileNotFoundError:
+        return
+    kept: dict[int, bytes] = {}
+    for line in lines:
+        with suppress(ValueError, TypeError, KeyError):  # torn, or damaged: nobody computes with times
+            kept.setdefault(json.loads(line)["round"], line)
+    left = b"".join(kept[round] for round in range(1, rounds + 1) if round in kept)
+    if left != b"".join(lines):
+        write_atomically(path, left)
+
+
+def make_result(run: RunDirectory, program: Program, state: TrainState, mark: tuple[int, str]) -> dict[str, Any]:
+    """What a finished run amounts to, and its metrics' `mark`. Holds no times: the same run gives the same bytes."""
     rows = run.metrics
     last = evaluated(rows, run.config.evaluation_every)[-LAST_EVALUATIONS:]
     return {
@@ -148,4 +176,6 @@ def make_result(run: RunDirectory, program: Program, state: TrainState) -> dict[
         "evaluation_length": float(np.mean([row["evaluation_length"] for row in last])),
         "weights": {name: rows[-1][f"weight/{name}"] for name in program.term_names},
         "state_sha256": sha256(encode_tree(state)),
+        "metrics_size": mark[0],
+        "metrics_sha256": mark[1],
     }

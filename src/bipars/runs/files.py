@@ -1,13 +1,26 @@
-"""Writing so that a crash at any moment leaves either the old file or the new one."""
+"""Writing so that a crash leaves the old file or the new one; reading so that a damaged file is named."""
 
+import errno
 import hashlib
 import json
+import math
 import os
+import re
+import stat
 from pathlib import Path
 from typing import Any
 
+from bipars.errors import CheckpointError, RunDirectoryError
+
 LEFTOVERS = ".*.tmp"
 """What a killed `write_atomically` leaves."""
+CHECKSUM = "checksum"
+"""The key of a JSON file that holds the SHA-256 of all the rest."""
+LARGEST = 2**30
+"""Bytes of a file that are read."""
+SURROGATE = re.compile(rb"\\u[dD]")
+DEEPEST = 32
+"""Levels of lists and names in a JSON file; ours have six."""
 
 
 def sync_directory(path: Path) -> None:
@@ -21,8 +34,9 @@ def sync_directory(path: Path) -> None:
 def write_atomically(path: Path, content: bytes, replace: bool = True) -> None:
     """Temporary name, fsync, rename, fsync of the directory. Without `replace`, FileExistsError where it exists."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
     try:
-        with open(temporary, "wb") as file:
+        with open(temporary, "xb") as file:  # never through a link that somebody put there
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -40,9 +54,114 @@ def write_atomically(path: Path, content: bytes, replace: bool = True) -> None:
     sync_directory(path.parent)
 
 
+def encode_json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
 def write_json(path: Path, value: Any, replace: bool = True) -> None:
-    text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    write_atomically(path, text.encode(), replace)
+    write_atomically(path, encode_json(value), replace)
+
+
+def write_checked(path: Path, value: dict[str, Any], replace: bool = True) -> None:
+    """JSON that holds its own checksum."""
+    write_json(path, value | {CHECKSUM: sha256(encode_json(value))}, replace)
+
+
+def refuse_links(*paths: Path) -> None:
+    """What we write to must be where it seems to be."""
+    for path in paths:
+        if path.is_symlink():
+            raise RunDirectoryError(
+                f"{path} is a symbolic link, and nothing is written through those. Put what it leads to in its place"
+            )
+
+
+def refuse_outside(root: Path, path: Path) -> None:
+    """The same for every directory from `root`, which a person named, down to `path`."""
+    refuse_links(path, *(parent for parent in path.parents if parent != root and parent.is_relative_to(root)))
+
+
+def read_file(path: Path, last: int | None = None) -> bytes:
+    """A regular file, or its last bytes: a pipe would never end, and a link may lead anywhere."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise CheckpointError(f"{path} cannot be read: {why}") from error
+    with open(handle, "rb") as file:
+        about = os.fstat(handle)
+        if not stat.S_ISREG(about.st_mode):
+            raise CheckpointError(f"{path} cannot be read: it is no regular file. Remove it")
+        if last is None and about.st_size > LARGEST:
+            raise CheckpointError(f"{path} cannot be read: it has {about.st_size:,} bytes, more than any of ours")
+        try:
+            file.seek(0 if last is None else max(0, about.st_size - last))
+            return file.read()
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def parse_json(content: bytes) -> Any:
+    """Strict JSON of bounded depth that can be written again; ValueError for anything else."""
+    try:
+        value = json.loads(content, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if SURROGATE.search(content):
+        json.dumps(value, ensure_ascii=False).encode()  # half a character is an error here, not when it is shown
+    level = [value]
+    for _ in range(DEEPEST):
+        if any(isinstance(inner, float) and not math.isfinite(inner) for inner in level):
+            raise ValueError("it holds a number that is too large")
+        level = [inner for outer in level if isinstance(outer, (dict, list)) for inner in _inner(outer)]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"it holds {constant}")
+
+
+def _inner(value: dict[str, Any] | list[Any]) -> Any:
+    return value.values() if isinstance(value, dict) else value
+
+
+def is_number(value: Any) -> bool:
+    """A finite number that fits into eight bytes."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 2**63
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def read_json(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Names and values, and the bytes they stand in."""
+    content = read_file(path)
+    try:
+        value = parse_json(content)
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is damaged: it holds {value!r:.40}; expected names and values")
+    return value, content
+
+
+def read_checked(path: Path, needed: bool = True) -> dict[str, Any]:
+    """What `write_checked` wrote. Files of earlier versions have no checksum, so it is not `needed` there."""
+    value, content = read_json(path)
+    verify_checksum(path, value, content, needed)
+    value.pop(CHECKSUM, None)
+    return value
+
+
+def verify_checksum(path: Path, value: dict[str, Any], content: bytes, needed: bool = True) -> None:
+    if not needed and CHECKSUM not in value:
+        return
+    rest = {name: value[name] for name in value if name != CHECKSUM}
+    if value.get(CHECKSUM) != sha256(encode_json(rest)) or encode_json(value) != content:
+        raise CheckpointError(f"{path} is damaged, or was edited: its checksum is not that of its content")
 
 
 def sha256(content: bytes) -> str:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import CheckpointError
-from bipars.runs.files import sha256
+from bipars.runs.files import is_number, parse_json, read_file, refuse_links, sha256
+
+NEEDED = ("round", "step", "evaluation_return", "evaluation_length")
+"""What every row has; what was not evaluated yet is null."""
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
@@ -25,10 +28,9 @@ class MetricsWriter:
 
     def __init__(self, path: Path, mark: tuple[int, str] | None = None) -> None:
         """Opens the file anew, or at `mark` of an earlier writer: what came after it is cut off."""
-        size, digest = mark or (0, sha256(b""))
-        content = path.read_bytes()[:size] if path.exists() else b""
-        if len(content) != size or sha256(content) != digest:
-            raise CheckpointError(f"{path} is not what the checkpoint recorded in its first {size} bytes")
+        refuse_links(path)
+        content = read_marked(path, mark or (0, sha256(b"")))
+        size = len(content)
         self.file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
         self.file.truncate(size)
         self.file.seek(size)
@@ -48,25 +50,56 @@ class MetricsWriter:
         self.file.close()
 
 
+def read_marked(path: Path, mark: tuple[int, str]) -> bytes:
+    """The file up to a mark, where that is what was written."""
+    size, digest = mark
+    try:
+        content = read_file(path)[:size]
+    except FileNotFoundError:
+        content = b""
+    if len(content) != size or sha256(content) != digest:
+        raise CheckpointError(f"{path} is damaged: it is not what was recorded in its first {size} bytes")
+    return content
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All complete rows; a torn last line is dropped."""
-    rows = []
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
-        if not line.endswith(b"\n"):
-            break
+    return parse_metrics(read_file(path), path)
+
+
+def parse_metrics(content: bytes, path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
         row = _parse(line)
-        if row is None:
-            raise CheckpointError(f"{path} is damaged: line {number} is {line[:40]!r}; expected a row of metrics")
+        problem = f"is {line[:40]!r}; expected a row of metrics" if row is None else _problem(row)
+        if row is not None and not problem and rows and row["round"] <= rows[-1]["round"]:
+            problem = f"has round {row['round']} after round {rows[-1]['round']}"
+        if row is None or problem:
+            raise CheckpointError(f"{path} is damaged: line {number} {problem}")
         rows.append(row)
     return rows
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
+
+
+def _problem(row: dict[str, Any]) -> str:
+    """What is wrong with a row, in words that follow its number."""
+    for name in NEEDED:
+        if name not in row:
+            return f"has no {name}"
+    for name in ("round", "step"):
+        if not isinstance(row[name], int) or row[name] < 1:
+            return f"has {name} {row[name]!r:.40}; expected a whole number of at least 1"
+    for name, value in row.items():
+        if not is_number(value) and value is not None and name != "nonfinite":
+            return f"has {name!r:.60} {value!r:.40}; expected a number"
+    return ""
 
 
 def evaluated(rows: list[dict[str, Any]], every: int, finished: bool = True) -> list[dict[str, Any]]:
@@ -75,13 +108,11 @@ def evaluated(rows: list[dict[str, Any]], every: int, finished: bool = True) -> 
 
 
 def read_last_row(path: Path) -> dict[str, Any] | None:
-    """The newest complete row, reading only the end of the file."""
+    """The newest complete row, reading only the end of the file; none where that is damaged or not there."""
     try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 65_536))
-            lines = file.read().splitlines(keepends=True)
-    except FileNotFoundError:
+        lines = read_file(path, last=65_536).splitlines(keepends=True)
+    except (FileNotFoundError, CheckpointError):
         return None
     complete = [line for line in lines[-2:] if line.endswith(b"\n")]
-    return _parse(complete[-1]) if complete else None
+    row = _parse(complete[-1]) if complete else None
+    return None if row is None or _problem(row) else row

@@ -6,6 +6,7 @@ round, so a killed run that goes on writes the same bytes again.
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,7 @@ from bipars.program import Program
 from bipars.rollout.stats import Visited
 from bipars.runs.checkpoint import encode_tree
 from bipars.runs.directory import RunDirectory
-from bipars.runs.files import write_atomically
+from bipars.runs.files import CHECKSUM, parse_json, read_file, refuse_links, sha256, write_atomically
 from bipars.runs.recording import Episode, record_episode, weigh
 from bipars.train import TrainState
 
@@ -105,17 +106,58 @@ def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: i
 
 
 def save_snapshot(run: RunDirectory, round: int, content: Content) -> None:
+    refuse_links(run.snapshots)
     run.snapshots.mkdir(exist_ok=True)
-    write_atomically(run.snapshots / f"{round:08d}.safetensors", encode_tree(content))
+    about = {CHECKSUM: sha256(encode_tree(content))}
+    write_atomically(run.snapshots / f"{round:08d}.safetensors", encode_tree(content, about))
 
 
 def load_snapshots(run: RunDirectory) -> list[Snapshot]:
     """All there are, oldest first; runs of earlier versions have none."""
-    found = []
-    for path in sorted(run.snapshots.glob("*.safetensors")):
-        try:
-            arrays: dict[str, Any] = safetensors.numpy.load(path.read_bytes())
-        except (SafetensorError, ValueError) as error:
-            raise CheckpointError(f"{path} is damaged: {error}. Delete it; the report does without") from error
-        found.append(Snapshot(int(path.stem), arrays))
-    return found
+    return [load_snapshot(run, path) for path in sorted(run.snapshots.glob("*.safetensors"))]
+
+
+def load_snapshot(run: RunDirectory, path: Path) -> Snapshot:
+    try:
+        content = read_file(path)
+        about = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+        arrays: dict[str, Any] = safetensors.numpy.load(content)
+        if run.checksummed or about:
+            as_written = safetensors.numpy.save(arrays, about) == content
+            if not as_written or about[CHECKSUM] != sha256(safetensors.numpy.save(arrays)):
+                raise ValueError("its checksum is not that of its content")
+        return checked(Snapshot(int(path.stem), arrays), run)
+    except (SafetensorError, FileNotFoundError, ValueError, KeyError, AttributeError, TypeError, IndexError) as error:
+        raise CheckpointError(f"{path} is damaged: {error!s:.200}. Delete it; the report does without") from error
+
+
+def checked(snapshot: Snapshot, run: RunDirectory) -> Snapshot:
+    """The same, if its arrays fit together: a file with a good checksum may still be somebody's invention."""
+    visited, episode, terms = snapshot.visited, snapshot.episode, len(run.config.terms)
+    count, size = visited.obs.shape
+    steps = len(episode.reward)
+    expected: dict[str, tuple[Any, tuple[int, ...]]] = {
+        "visited.action": (visited.action, (count, *visited.action.shape[1:2])),
+        "visited.terms": (visited.terms, (count, terms)),
+        "visited_weights": (snapshot.visited_weights, (count, terms)),
+        "episode.reward": (episode.reward, (steps,)),
+        "episode.terms": (episode.terms, (steps, terms)),
+        "episode.weights": (episode.weights, (steps, terms)),
+        "episode.effort": (episode.effort, (steps,)),
+    }
+    if snapshot.moments is not None:
+        expected |= {f"observations.{name}": (snapshot.moments[name], (size,)) for name in ("mean", "var")}
+    for name in ("scalar", "unit"):
+        if (array := getattr(snapshot, name)) is not None:
+            expected[name] = array, (terms,)
+    width = None
+    for i, (weight, bias) in enumerate(snapshot.layers):
+        width = weight.shape[0] if width is None else width
+        expected |= {f"layer {i}": (weight, (width, len(bias))), f"bias {i}": (bias, (len(bias),))}
+        width = len(bias)
+    for name, (array, shape) in expected.items():
+        if array.shape != shape or array.dtype.kind not in "fiu":
+            raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; expected numbers of shape {list(shape)}")
+    if not (count and steps and all(np.isfinite(array).all() for array in episode)):
+        raise ValueError("its episode is empty, or not made of numbers")
+    return snapshot

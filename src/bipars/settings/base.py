@@ -33,16 +33,20 @@ class Settings:
         raise NotImplementedError
 
     def _check_types(self, owner: str) -> None:
-        """NumPy's numbers become Python's, lists tuples; nan, or a value of another type, is an error."""
-        for name, hint in _hints(type(self)).items():  # type: ignore[arg-type]
-            value = _plain(getattr(self, name))
-            if not _fits(value, hint):
-                require(False, f"{owner}{name}", value, _describe(hint))
-            object.__setattr__(self, name, value)
+        check_types(self, owner)
 
     def _infinite_means_none(self, name: str, infinity: float = math.inf) -> None:
         if getattr(self, name) == infinity:
             object.__setattr__(self, name, None)
+
+
+def check_types(settings: object, owner: str) -> None:
+    """NumPy's numbers become Python's, lists tuples; nan, or a value of another type, is an error."""
+    for name, hint in _hints(type(settings)).items():  # type: ignore[arg-type]
+        value = _plain(getattr(settings, name))
+        if not _fits(value, hint):
+            require(False, f"{owner}{name}", value, _describe(hint))
+        object.__setattr__(settings, name, value)
 
 
 def require_hidden(name: str, sizes: tuple[int, ...]) -> None:

@@ -1,14 +1,15 @@
 """Executing what is missing, on the engine asked for, and saying what failed."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from bipars.errors import RunDirectoryError
-from bipars.runs.checkpoint import verified_checkpoints
+from bipars.runs.checkpoint import settings_digest, verified_checkpoints
 from bipars.runs.directory import RunDirectory
 from bipars.runs.lock import locked
+from bipars.runs.verify import reopen, result_damages
 from bipars.suite.local import run_locally
 from bipars.suite.progress import standing_bar
 from bipars.suite.ray import require_ray, run_on_ray
@@ -45,16 +46,18 @@ def runner_of(root: Path) -> Iterator[None]:
 
 def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
     """Executes what is unfinished, as the `runner_of(root)`. The exit status: 0 done, 1 some failed, 130 stopped."""
+    damaged = mend(run for run in runs if run.finished)
     missing = [run for run in runs if not run.finished]
     if not missing:
         print(f"{root}: all {len(runs):,} runs are finished already; nothing to do")
-        damaged = [run for run in runs if not can_be_loaded(run.directory)]
-        for run in damaged:
-            print(
-                f"DAMAGED {run.path}: its results are there, but all of its checkpoints are damaged, so its agent "
-                "cannot be loaded. To have the agent, delete the directory and train again",
-                file=sys.stderr,
-            )
+        for run in runs:
+            if run not in damaged and not can_be_loaded(run.directory):
+                damaged.append(run)
+                print(
+                    f"DAMAGED {run.path}: its results are there, but all of its checkpoints are damaged, so its agent "
+                    "cannot be loaded. To have the agent, delete the directory and train again",
+                    file=sys.stderr,
+                )
         return FAILED if damaged else DONE
     for run in missing:
         if run.directory.lock_file.exists():
@@ -73,9 +76,23 @@ def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
         print(f"NOT RUN {run.path}: the run whose weights it reuses failed", file=sys.stderr)
     if failed:
         print(f"{len(failed):,} of {len(runs):,} runs failed; try them again with: bipars resume {root}")
-    return FAILED if failed else DONE
+    return FAILED if failed or damaged else DONE
+
+
+def mend(finished: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Names damaged results. Where a checkpoint can make them again the run is unfinished from now on; the others."""
+    lost = []
+    for run in finished:
+        for damage in result_damages(run.directory):
+            with run.directory.owned():
+                again = reopen(run.directory)
+            what = "made again from its last intact checkpoint" if again else "no checkpoint can make it again"
+            print(f"DAMAGED {run.path}: {damage} ({what})", file=sys.stderr)
+            lost += [] if again else [run]
+    return lost
 
 
 def can_be_loaded(run: RunDirectory) -> bool:
     """Whether a checkpoint is intact, or nobody kept one. What is damaged is named in a warning."""
-    return not any(run.checkpoints.glob("*.json")) or bool(verified_checkpoints(run.checkpoints))
+    intact = verified_checkpoints(run.checkpoints, settings_digest(run.config))
+    return bool(intact) or not any(run.checkpoints.glob("*.json"))

@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import CheckpointError, RunDirectoryError, UsageError
-from bipars.runs.directory import RunDirectory, check_root, seed_directory, versions
-from bipars.runs.files import write_json
+from bipars.runs.directory import RunDirectory, check_root, seed_directory
+from bipars.runs.files import read_json, refuse_outside, verify_checksum, write_checked
 from bipars.runs.reuse import reusing
+from bipars.runs.versions import versions
+from bipars.settings.base import check_types, require
 from bipars.settings.resolved import ResolvedConfig
-from bipars.suite.panels import HeatMap, Panel, Statement
-from bipars.suite.plan import AS_WRITTEN, Cell, Changes, Suite, merge_cells
+from bipars.suite.panels import MEASURES, HeatMap, Panel, Statement
+from bipars.suite.plan import AS_WRITTEN, Cell, Changes, Suite, check_cell_name, check_directory_name, merge_cells
 from bipars.suite.work import PlannedRun
 
 FILE = "suite.json"
-FORMAT = 1
+FORMAT = 2
+WITHOUT_CHECKSUM = 1
+"""The format before it, which differs in that."""
 
 
 @dataclass(frozen=True)
@@ -79,37 +83,59 @@ def record(root: Path, suite: Suite, names: Sequence[str], changes: Changes = AS
                 RunDirectory.create(run.path, run.config)  # says what differs
     root.mkdir(parents=True, exist_ok=True)
     content = {"format": FORMAT, "requests": manifest.requests, **asdict(manifest.suite)}
-    write_json(root / FILE, json.loads(json.dumps(content)))
+    write_checked(root / FILE, json.loads(json.dumps(content)))
     return manifest
 
 
 def read_manifest(root: Path) -> Manifest:
     path = root / FILE
-    try:
-        data = json.loads(path.read_bytes())
-        if data["format"] != FORMAT:
-            raise CheckpointError(f"{path} has format {data['format']}; this version reads {FORMAT}")
-        cells = tuple(
-            Cell(
-                cell["name"],
-                ResolvedConfig.read(cell["config"]),
-                tuple(cell["seeds"]),
-                cell["weights_from"],
-            )
-            for cell in data["cells"]
-        )
-        panels = tuple(_panel(panel) for panel in data["panels"])
-        return Manifest(Suite(data["title"], cells, panels), tuple(data["requests"]))
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.exists() and not path.is_symlink():
         problem = f"it has no {FILE}" if root.is_dir() else "there is no such directory"
         raise RunDirectoryError(
             f"{root} is not a directory of `bipars suite run`: {problem}. Name what was given to it as --out"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} is damaged: {error!r}. Ask for the suite again: bipars suite run") from error
+        )
+    data, content = read_json(path)
+    if data.get("format") not in (FORMAT, WITHOUT_CHECKSUM):
+        raise CheckpointError(f"{path} has format {data.get('format')!r:.40}; this version reads {FORMAT}")
+    again = "Ask for the suite again: bipars suite run"
+    try:
+        verify_checksum(path, data, content, needed=data["format"] != WITHOUT_CHECKSUM)
+        cells = tuple(map(_cell, data["cells"]))
+        panels = tuple(map(_panel, data["panels"]))
+        require(isinstance(data["title"], str), "title", data["title"], "text")
+        require(all(isinstance(request, dict) for request in data["requests"]), "requests", "something else", "tables")
+        names = {cell.name for cell in cells}
+        for cell in cells:
+            require(cell.weights_from in (None, *names), "weights_from", cell.weights_from, "the name of a cell")
+        manifest = Manifest(Suite(data["title"], cells, panels), tuple(data["requests"]))
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}. {again}") from error
+    except (UsageError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        what = str(error) if isinstance(error, UsageError) else repr(error)
+        raise CheckpointError(f"{path} is damaged: {what:.300}. {again}") from error
+    for run in manifest.runs(root):
+        refuse_outside(root, run.path)
+    return manifest
+
+
+def _cell(data: dict[str, Any]) -> Cell:
+    cell = Cell(data["name"], ResolvedConfig.read(data["config"]), tuple(data["seeds"]), data["weights_from"])
+    check_types(cell, "")
+    check_cell_name(cell.name)
+    require(all(0 <= seed < 2**32 for seed in cell.seeds), "seeds", cell.seeds[:10], "whole numbers in [0, 2^32)")
+    return cell
 
 
 def _panel(data: dict[str, Any]) -> Panel:
-    statements = tuple(Statement(**statement | {"of": tuple(statement["of"])}) for statement in data["statements"])
+    statements = tuple(Statement(**statement) for statement in data["statements"])
+    for statement in statements:
+        check_types(statement, "")
+        require(statement.measure in MEASURES, "measure", statement.measure, f"one of {', '.join(MEASURES)}")
     heat_map = data["heat_map"] and HeatMap(**data["heat_map"])
-    return Panel(data["name"], data["title"], tuple(data["cells"]), statements, heat_map)
+    if heat_map is not None:
+        check_types(heat_map, "heat_map.")
+        heat_map.check()
+    panel = Panel(data["name"], data["title"], tuple(data["cells"]), statements, heat_map)
+    check_types(panel, "panel.")
+    check_directory_name("panel", panel.name)
+    return panel

@@ -61,6 +61,16 @@ class HeatMap:
     """The other features' values."""
     points: int = 10
 
+    def check(self) -> None:
+        """Raises where it cannot be drawn."""
+        known = range(len(self.state))
+        if self.x not in known or self.y not in known or not 1 <= self.points <= 1_000:
+            raise UsageError(
+                f"heat_map has x {self.x}, y {self.y} and {self.points} points; state has {len(self.state)}"
+            )
+        if len(self.x_range) != 2 or len(self.y_range) != 2:
+            raise UsageError(f"heat_map has x_range {self.x_range!r:.60}; expected two numbers")
+
 
 @dataclass(frozen=True)
 class Panel:

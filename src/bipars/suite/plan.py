@@ -29,6 +29,8 @@ from bipars.suite.panels import Panel, read_panels
 from bipars.suite.shipped import find_suite
 
 SUITE_KEYS = {"title", "seeds", "steps", "settings", "grid", "panel"}
+LONGEST_PART = 240
+"""Bytes of the name of a directory; file systems take 255."""
 GRID_KEYS = {"env", "term", "name", "method", "label", "seeds", "steps", "settings", "weights_from"}
 
 
@@ -125,7 +127,10 @@ def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
         if cell.weights_from is not None:
             _check_source(cell, cells)
     title = data.get("title", path.stem)
-    return Suite(title, tuple(cells.values()), read_panels(data.get("panel", []), path.stem, cells))
+    panels = read_panels(data.get("panel", []), path.stem, cells)
+    for panel in panels:
+        check_directory_name("a panel", panel.name)
+    return Suite(title, tuple(cells.values()), panels)
 
 
 def _check_keys(what: str, data: Any, known: set[str]) -> None:
@@ -158,6 +163,7 @@ def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) ->
         label = _text(grid, "label", "{method}").replace("{method}", method)
         parts = (env, _text(grid, "name", "") or "+".join(term) or "none", label)
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
+        check_cell_name(name)
         try:
             given = {**grid["settings"], "env": env, "terms": term, "method": method}
             config = configure(given | ({"steps": steps} if steps is not None else {}))
@@ -166,6 +172,20 @@ def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) ->
             yield Cell(name, config, seeds, _source(grid, env, term))
         except UsageError as error:
             raise UsageError(f"cell '{name}': {error}") from error
+
+
+def check_cell_name(name: str) -> None:
+    """Refuses names that would lead out of the directory of the suite."""
+    parts = name.split("/")
+    if len(parts) != 3:
+        raise UsageError(f"a cell is called {name!r:.80}; expected env/term/method")
+    for part in parts:
+        check_directory_name("a part of a cell", part)
+
+
+def check_directory_name(what: str, name: str) -> None:
+    if name in ("", ".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > LONGEST_PART:
+        raise UsageError(f"{what} is called {name!r:.80}; expected a plain name of at most {LONGEST_PART} bytes")
 
 
 def _settings(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,81 @@
+"""Whether the files of a run are still what was written."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from bipars.errors import BiparsError, CheckpointError
+from bipars.runs.checkpoint import newest_manifest, settings_digest, verify_checkpoint
+from bipars.runs.directory import RunDirectory
+from bipars.runs.files import refuse_links
+from bipars.runs.metrics import read_marked
+from bipars.runs.snapshots import load_snapshot, snapshot_rounds
+
+
+def damages(run: RunDirectory) -> list[str]:
+    """What is wrong with a run or saved agent, one sentence each; nothing where all of it is as it was written.
+
+    Rows after the newest checkpoint of an unfinished run are not recorded yet: they are cut off and made again.
+    """
+    try:
+        config = run.config
+    except BiparsError as error:
+        return [str(error)]
+    found = [*result_damages(run)]
+    try:
+        refuse_links(*run.written)
+        if run.error_file.exists():
+            run.read_json(run.error_file)
+    except BiparsError as error:
+        found.append(str(error))
+    settings = settings_digest(config)
+    for path in sorted(run.checkpoints.glob("*.json")):
+        try:
+            verify_checkpoint(path, settings)
+        except CheckpointError as error:
+            found.append(str(error))
+    found += _snapshot_damages(run)
+    if run.kind == "agent" and not any(run.checkpoints.glob("*.json")):
+        found.append(f"{run.path} is a saved agent without a checkpoint")
+    return list(dict.fromkeys(found))
+
+
+def result_damages(run: RunDirectory) -> list[str]:
+    """The same of what reports are made from: the result and the metrics."""
+    if run.kind == "agent":
+        return []
+    try:
+        _ = run.metrics
+    except BiparsError as error:
+        return [str(error)]
+    return []
+
+
+def _snapshot_damages(run: RunDirectory) -> Iterator[str]:
+    for path in sorted(run.snapshots.glob("*")):
+        try:
+            load_snapshot(run, path)
+        except CheckpointError as error:
+            yield str(error)
+    newest = newest_manifest(run.checkpoints)
+    if run.checksummed and run.kind == "run" and newest is not None:
+        for round in sorted(snapshot_rounds(run.config.num_updates)):
+            path = _snapshot_file(run, round)
+            if round <= newest.round and not path.exists():
+                yield f"{path} is gone. The report does without"
+
+
+def _snapshot_file(run: RunDirectory, round: int) -> Path:
+    return run.snapshots / f"{round:08d}.safetensors"
+
+
+def reopen(run: RunDirectory) -> bool:
+    """Takes back that a damaged run is finished, where a checkpoint is intact from which its files come again."""
+    settings = settings_digest(run.config)
+    for path in sorted(run.checkpoints.glob("*.json"), reverse=True):
+        try:
+            read_marked(run.metrics_file, verify_checkpoint(path, settings)[0].mark)
+        except CheckpointError:
+            continue
+        run.result_file.unlink()
+        return True
+    return False
