@@ -1,4 +1,5 @@
 import os
+import tempfile
 from pathlib import Path
 
 # Most tests run a program once: compiling it quickly matters more than running it quickly. Workers inherit this.
@@ -6,6 +7,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 # One thread of XLA's, as in the workers of the command line: with more, no two runs need be equal to the last bit.
 os.environ.setdefault("NPROC", "1")
+# What tests start is not remembered in the home of whoever runs them.
+os.environ["BIPARS_STATE"] = tempfile.mkdtemp(prefix="bipars-state-")
 
 import jax
 import pytest

@@ -19,6 +19,7 @@ from bipars.runs.objects import Terms, as_terms, method_name, potential_name, ta
 from bipars.runs.progress import describe, make_bar
 from bipars.runs.stopping import stop_requests
 from bipars.settings.config import DDPGConfig, DDPGUpperConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.importing import agree_typed
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
 from bipars.trained import TrainedAgent, whole_number
@@ -81,6 +82,7 @@ class BiPaRS(TrainedAgent):
         }
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
+        agree_typed(env, method, potential, *as_terms(terms))
         objects, recorded = take_objects(env, settings["env"], as_terms(terms), true_reward, potential, own)
         config = configure(settings, own)
         # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.

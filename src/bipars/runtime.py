@@ -18,6 +18,12 @@ def cache_directory() -> Path:
     return Path(os.environ.get("BIPARS_CACHE", default))
 
 
+def state_directory() -> Path:
+    """Where is remembered which files may name code; `BIPARS_STATE` moves it."""
+    default = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state")) / "bipars"
+    return Path(os.environ.get("BIPARS_STATE", default))
+
+
 def enable_compilation_cache() -> None:
     """A second start of the same training loads its program instead of compiling it."""
     import jax
@@ -76,7 +82,8 @@ def _pin_threads(cores: set[int]) -> None:
 def _take_core(core: int, locks: ExitStack) -> bool:
     with ExitStack() as opened, suppress(OSError):
         path = Path(tempfile.gettempdir()) / f"bipars-{os.getuid()}-core-{core}.lock"
-        fcntl.flock(opened.enter_context(open(path, "w")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)  # a name that others may guess
+        fcntl.flock(opened.enter_context(open(handle, "r+b")), fcntl.LOCK_EX | fcntl.LOCK_NB)
         locks.enter_context(opened.pop_all())
         return True
     return False

@@ -19,7 +19,8 @@ from bipars.rollout.make import Env
 from bipars.runs.checkpoint import replace_checkpoint, settings_digest
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
-from bipars.runs.objects import Terms, objects_again
+from bipars.runs.objects import Terms, as_terms, names_without, objects_again
+from bipars.settings.importing import agree, agree_typed, named_code, require_agreed
 from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
@@ -133,12 +134,18 @@ class TrainedAgent:
         true_reward: str | TermFunction | None = None,
         potential: Potential | None = None,
         method: Method | None = None,
+        allow_imports: bool = False,
     ) -> Self:
         """An agent saved by `save`, or the newest checkpoint of a training run.
 
         Functions are not stored: pass environments, terms, true rewards, potentials and methods of your own again.
+        Code that its file names, such as import:my_terms.upright, is imported only if the file was written by you on
+        this machine, with `allow_imports`, or where you pass the name again; or pass the object in its place.
         """
         run = RunDirectory(path)
+        agree_typed(env, *as_terms(terms))
+        agree(named_code(run.config) if allow_imports else ())
+        require_agreed(names_without(run.config, env, terms, potential, method))
         objects, recorded = objects_again(run, env, terms, true_reward, potential, method)
         agent = cls.__new__(cls)
         TrainedAgent.__init__(agent, run.config, objects, recorded, *load_state(path, objects))

@@ -223,6 +223,7 @@ WHOLE = [
     ["report", "x"],
     ["watch", "x"],
     ["render", "x"],
+    ["verify", "x"],
 ]
 """Every command with as little as it needs."""
 

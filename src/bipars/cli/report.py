@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from bipars.cli.consent import settle_imports, with_consent
 from bipars.cli.suite import count_workers
 from bipars.errors import BiparsError, UsageError
 
@@ -31,6 +32,8 @@ class Report:
     """The page, by default report.html in the directory; pictures and tables go into a folder beside it."""
     workers: int = 0
     """Cores for --compare, one per run, or as many as its threads; 0 takes all."""
+    allow_imports: bool = False
+    """Import the code that a run's file names, such as import:module.function, for --compare, without asking."""
 
     def run(self) -> int:
         from bipars.report.build import write_report
@@ -41,9 +44,12 @@ class Report:
         workers = count_workers(self.workers)
         if self.out is not None:
             check_page(self.out)
-        if self.compare and not make_comparisons(collect(self.directory), workers):
-            print(f"stopped; go on with: bipars report {self.directory} --compare")
-            return 130
+        if self.compare:
+            found = collect(self.directory)
+            settle_imports(self.allow_imports)
+            if not make_comparisons(found, workers):
+                print(f"stopped; go on with: bipars report {self.directory} --compare")
+                return 130
         collection = collect(self.directory)
         page = None if self.text else write_report(collection, self.out)
         print(verdict_text(collection))
@@ -103,11 +109,14 @@ class Render:
     """Which episode."""
     frames: int = 300
     """At most so many; a longer episode is shown faster."""
+    allow_imports: bool = False
+    """Import the code that the run's file names, such as import:module.function, without asking."""
 
     def run(self) -> int:
         from bipars.report.render import render
 
-        print(f"written: {render(self.run_directory, self.out, self.seed, self.frames)}")
+        drawn = with_consent(self.allow_imports, lambda: render(self.run_directory, self.out, self.seed, self.frames))
+        print(f"written: {drawn}")
         return 0
 
 

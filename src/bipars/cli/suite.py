@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from bipars.cli.consent import settle_imports, with_consent
 from bipars.errors import UsageError
 from bipars.runtime import cores
 from bipars.suite.shipped import no_suite, shipped, template
@@ -75,6 +76,8 @@ class Resume:
     """local: processes on this machine; ray: tasks on a Ray cluster."""
     address: str | None = None
     """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
+    allow_imports: bool = False
+    """Import the code that the runs' files name, such as import:module.function, without asking."""
 
     def run(self) -> int:
         from bipars.report.text import show_results
@@ -86,11 +89,14 @@ class Resume:
         engine = make_engine(self.engine, self.workers, self.address)
         if is_suite(self.directory):
             with runner_of(self.directory):
-                return _finish_suite(read_manifest(self.directory), self.directory, engine)
+                manifest = read_manifest(self.directory)
+                settle_imports(self.allow_imports)
+                return _finish_suite(manifest, self.directory, engine)
         found = find_runs(self.directory)
         runs = existing(run for run in found if run.kind == "run")
         if not runs:
             raise UsageError(saved_agent_message(found[0]))
+        settle_imports(self.allow_imports)
         with runner_of(self.directory):
             status = finish(runs, self.directory, engine)
         if status != STOPPED:
@@ -121,6 +127,8 @@ class Run:
     """local: processes on this machine; ray: tasks on a Ray cluster."""
     address: str | None = None
     """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
+    allow_imports: bool = False
+    """Import the code that the TOML file names, such as import:module.function, without asking."""
 
     def run(self) -> int:
         from bipars.runs.directory import check_root
@@ -133,7 +141,7 @@ class Run:
         if not self.suite:
             raise UsageError(f"which suite? Known: {', '.join(shipped())}; or a TOML file of your own")
         changes = Changes(self.seeds, self.steps, self.scale)
-        suite = load_suites(self.suite, changes)
+        suite = with_consent(self.allow_imports, lambda: load_suites(self.suite, changes))
         if not is_suite(self.out):
             check_root(self.out)
         if self.address is None:
@@ -172,11 +180,14 @@ class Show:
     """Environment steps instead of the suite's own, rounded up to whole updates."""
     scale: float = 1.0
     """Multiplies all numbers of steps: 0.1 for a quick look."""
+    allow_imports: bool = False
+    """Import the code that the TOML file names, such as import:module.function, without asking."""
 
     def run(self) -> int:
         from bipars.suite.plan import Changes, load_suite
 
-        suite = load_suite(self.suite, Changes(self.seeds, self.steps, self.scale))
+        changes = Changes(self.seeds, self.steps, self.scale)
+        suite = with_consent(self.allow_imports, lambda: load_suite(self.suite, changes))
         print(suite.title)
         width = max((len(cell.name) for cell in suite.cells), default=0)
         for cell in suite.cells:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from bipars.cli.asked import Whole, asked, flag, given
+from bipars.cli.consent import settle_imports
 from bipars.cli.suite import count_workers
 from bipars.envs.registry import ANY, family_preset
 from bipars.errors import UsageError
@@ -18,7 +19,7 @@ ROOMS: dict[str, Literal["ppo", "ddpg"]] = {
 INT = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="INT")
 STR = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="STR")
 PATH = tyro.conf.arg(help_behavior_hint="", metavar="PATH")
-NOT_SETTINGS = ("out", "seeds", "workers", "term", "env_option", "weights_from")
+NOT_SETTINGS = ("out", "seeds", "workers", "term", "env_option", "weights_from", "allow_imports")
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,28 @@ class TrainFlags:
     """Updates between checkpoints."""
     tensorboard: bool = False
     """Write TensorBoard scalars into each run's directory."""
+    allow_imports: bool = False
+    """Import the code that the file of --weights-from names besides what was typed here, without asking."""
 
     def run(self) -> int:
         from bipars.program import complete, configure
         from bipars.report.text import show_results
         from bipars.runs.directory import RunDirectory, check_root, seed_directory
         from bipars.runs.reuse import with_weights_from
+        from bipars.settings.importing import agree_typed
         from bipars.settings.seeds import parse_seeds
         from bipars.suite.finish import STOPPED, finish, local_engine, runner_of
         from bipars.suite.work import check_cores, existing
 
         workers = count_workers(self.workers)
         settings = {name: value for name, value in given(self).items() if name not in NOT_SETTINGS}
+        agree_typed(self.env, self.method, self.potential, *self.term)
         settings |= {"terms": self.term, "env_options": dict(map(parse_option, self.env_option))}
         config = complete(configure(settings))
         refuse_idle(config.method, settings.get("upper", {}), self.weights_from)
         check_cores(self.out, config, workers)
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
+        settle_imports(self.allow_imports)
         check_root(self.out)
         if self.steps is not None and config.whole_steps != self.steps:
             why = config.whole_updates.replace(

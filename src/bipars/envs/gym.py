@@ -178,7 +178,7 @@ def _by_id(name: str, options: Mapping[str, Any]) -> Factory:
     module, _, plain = name.rpartition(":")
     try:
         if module:
-            import_from_here(module)
+            import_from_here(module, name)
         spec = gymnasium.spec(plain)
     except ImportError as error:
         raise UsageError(f"environment '{name}': the module before the colon cannot be imported: {error}") from error

@@ -16,7 +16,7 @@ import numpy as np
 
 from bipars.errors import UsageError
 from bipars.settings.config import Config
-from bipars.settings.importing import import_from_here
+from bipars.settings.importing import WithheldError, import_from_here
 
 if TYPE_CHECKING:  # names are known before JAX is loaded
     from bipars.envs.base import Environment
@@ -100,8 +100,8 @@ def find_family(name: str) -> EnvironmentFamily:
     """The family that answers to a name. Written module:name, the module is imported first: it may register one."""
     module, _, plain = name.rpartition(":")
     if module:
-        with suppress(ImportError):  # who makes the environment says so
-            import_from_here(module)
+        with suppress(ImportError, WithheldError):  # who makes the environment says so
+            import_from_here(module, name)
     return _FAMILIES.get(plain, _FAMILIES[ANY])
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from bipars.errors import BiparsError, CheckpointError, RunDirectoryError, UsageError
 from bipars.runs.checkpoint import newest_manifest
+from bipars.runs.consent import remember, take_names
 from bipars.runs.files import (
     LEFTOVERS,
     is_number,
@@ -24,6 +25,7 @@ from bipars.runs.files import (
 from bipars.runs.lock import held, locked
 from bipars.runs.metrics import parse_metrics
 from bipars.runs.versions import env_spec, versions
+from bipars.settings.importing import named_code
 from bipars.settings.resolved import ResolvedConfig
 
 Kind = Literal["run", "agent"]
@@ -98,6 +100,8 @@ class RunDirectory:
                 },
                 replace=False,
             )
+            if named_code(config):
+                remember(run.config_file, read_file(run.config_file))
         except FileExistsError:  # another process was quicker
             run._check_same(config, kind, own, elsewhere)
         except OSError as error:
@@ -129,6 +133,8 @@ class RunDirectory:
                         raise UsageError(f"{name} has {len(text):,} characters; expected at most {LONGEST_NAME:,}")
         except (UsageError, OverflowError) as error:
             raise RunDirectoryError(f"{self.config_file} cannot be used: {error!s:.300}") from error
+        if names := named_code(config):
+            take_names(names, self.config_file, read_file(self.config_file))
         return config
 
     @property

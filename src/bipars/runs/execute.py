@@ -27,6 +27,7 @@ from bipars.runs.files import read_file, sha256, write_atomically, write_checked
 from bipars.runs.metrics import MetricsWriter, evaluated
 from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
 from bipars.runs.stopping import Stop
+from bipars.settings.importing import named_code, require_agreed
 from bipars.tensorboard import ScalarWriter
 from bipars.train import TrainState
 
@@ -66,6 +67,8 @@ def execute(
 
 def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None) -> bool:
     config = run.config
+    if objects is NO_OBJECTS:
+        require_agreed(named_code(config))
     program = build(config, objects)
     state, start, writer = restore(run, program) or begin(run, program, learned)
     settings = settings_digest(config)
@@ -131,6 +134,8 @@ def restore(run: RunDirectory, program: Program) -> tuple[TrainState, int, Metri
 def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> tuple[Program, TrainState, int]:
     """The newest intact state of a run (or saved agent), without touching it."""
     run = RunDirectory(path)
+    if objects is NO_OBJECTS:
+        require_agreed(named_code(run.config))
     program = build(run.config, objects, share=False)
     for manifest, content in verified_checkpoints(run.checkpoints, settings_digest(run.config)):
         source = str(run.checkpoints / manifest.tensors)

@@ -9,6 +9,7 @@ from bipars.methods import IMPORT, METHODS, Method, find_method
 from bipars.program import Objects
 from bipars.rollout.make import Env, environment_name
 from bipars.runs.directory import RunDirectory
+from bipars.settings.importing import named_code
 from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import Potential
 from bipars.terms.builtin import make_term, task_term
@@ -81,7 +82,8 @@ def objects_again(
 ) -> tuple[Objects, dict[str, Any]]:
     """The same for a run or saved agent that is loaded: what it was made with must be there again."""
     path, config, recorded = run.path, run.config, run.objects or {}
-    if env is not None and environment_name(env) != config.env:
+    by_code = ":" in config.env and not isinstance(env, str)  # an object in the place of what a module registers
+    if env is not None and environment_name(env) != config.env and not by_code:
         raise UsageError(f"{path} was trained on '{config.env}', not on '{environment_name(env)}'")
     if recorded.get("env") and (env is None or isinstance(env, str)):
         raise UsageError(f"{path} was trained in an environment of your own, '{config.env}'; pass it: env=...")
@@ -95,9 +97,22 @@ def objects_again(
         raise UsageError(f"{path} was trained with a potential of your own, '{config.potential}'; pass it again")
     if recorded.get("method") and (method is None or method_name(method) != config.method):
         raise UsageError(f"{path} was trained with a method of your own, '{config.method}'; pass it again: method=...")
-    if method is not None and not recorded.get("method"):
+    imported = config.method.startswith(IMPORT)
+    if method is not None and not recorded.get("method") and not imported:
         raise UsageError(f"{path} was trained with the method '{config.method}', which needs no object: leave it out")
-    return take_objects(env or config.env, config.env, terms, reward, potential, method)
+    objects, own = take_objects(env or config.env, config.env, terms, reward, potential, method)
+    return objects, own | {"method": own["method"] and not imported}
+
+
+def names_without(
+    config: ResolvedConfig, env: Any, terms: Terms | None, potential: Potential | None, method: Method | None
+) -> list[str]:
+    """The code that a configuration names and that no object takes the place of."""
+    given = {term.name.removeprefix(IMPORT) for term in as_terms(terms) if isinstance(term, RewardTerm)}
+    given |= {config.env} if env is not None and not isinstance(env, str) else set()
+    given |= {potential.name.removeprefix(IMPORT)} if isinstance(potential, Potential) else set()
+    given |= {config.method.removeprefix(IMPORT)} if method is not None else set()
+    return [name for name in named_code(config) if name not in given]
 
 
 def _check_own_terms(
@@ -108,7 +123,7 @@ def _check_own_terms(
     given = [term.name for term in terms if isinstance(term, RewardTerm)]
     if any(name not in given for name in expected):
         raise UsageError(f"{path} was trained with terms of your own, {expected}; pass them again: terms=[...]")
-    replaced = [name for name in given if name in config.terms and name not in expected]
+    replaced = [name for name in given if name in config.terms and name not in expected and not name.startswith(IMPORT)]
     if replaced:
         raise UsageError(f"{path} was trained with the built-in terms {replaced}; pass their names, not functions")
 

@@ -32,6 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cores", type=int, required=True, help="how many to use")
     parser.add_argument("--parent", type=int, default=os.getppid(), help="leave when this process is gone")
+    parser.add_argument("--agreed", action="append", default=[], help="code that the runs may name")
     parser.add_argument("runs", nargs="+")
     options = parser.parse_args(arguments)
     keep_freed_memory()
@@ -40,7 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
     from bipars.errors import no_space
     from bipars.runs.directory import RunDirectory
     from bipars.runs.execute import execute
+    from bipars.settings.importing import agree
 
+    agree(options.agreed)
     status = DONE
     with own_cores(options.cores), stop_requests() as asked:
 

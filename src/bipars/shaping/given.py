@@ -25,6 +25,7 @@ from bipars.nets.mlp import namespace
 from bipars.nets.spaces import BoxActions, HasSpaces
 from bipars.rollout.batch import Batch, PotentialReward, Sampler
 from bipars.settings.config import PPOConfig
+from bipars.settings.importing import WithheldError
 from bipars.shaping.potential_based import ShapingContext, next_actions, potential_difference
 from bipars.terms.builtin import check_cart_pole, import_function, reduces_angle
 from bipars.terms.call import UserFunction, check_named, explain, flatten_lead
@@ -95,6 +96,8 @@ def make_potential(spec: str) -> Potential:
     if kind == "import" and colon:
         try:
             fn = import_function(path)
+        except WithheldError:
+            raise
         except ValueError as error:
             raise UsageError(f"potential '{spec}': cannot read '{path}': {error}") from error
         return Potential(spec, fn, vectorised=getattr(fn, "vectorised", False))

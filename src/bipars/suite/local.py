@@ -17,6 +17,7 @@ from bipars.errors import NoSpaceError
 from bipars.runs.stopping import stop_requests
 from bipars.runs.worker import DONE, FAILED, NO_SPACE, STOPPED
 from bipars.runtime import process_settings
+from bipars.settings.importing import agreed
 from bipars.suite.work import PlannedRun, Standing, Work, cores_of
 
 POLL_SECONDS = 0.2
@@ -81,7 +82,9 @@ def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standi
 
 
 def _start(cores: int, share: list[PlannedRun]) -> Worker:
-    command = [sys.executable, "-m", "bipars.runs.worker", "--cores", str(cores), "--parent", str(os.getpid())]
+    # -P: a random.py that lies in the working directory is none of our modules
+    command = [sys.executable, "-P", "-m", "bipars.runs.worker", "--cores", str(cores), "--parent", str(os.getpid())]
+    command += [f"--agreed={name}" for name in agreed()]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
     process = subprocess.Popen(
         [*command, *(str(run.path) for run in share)], env=os.environ | process_settings(), stderr=errors

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import CheckpointError, RunDirectoryError, UsageError
+from bipars.runs.consent import remember, take_names
 from bipars.runs.directory import RunDirectory, check_root, seed_directory
-from bipars.runs.files import read_json, refuse_outside, verify_checksum, write_checked
+from bipars.runs.files import read_file, read_json, refuse_outside, verify_checksum, write_checked
 from bipars.runs.reuse import reusing
 from bipars.runs.versions import versions
 from bipars.settings.base import check_types, require
+from bipars.settings.importing import named_code
 from bipars.settings.resolved import ResolvedConfig
 from bipars.suite.panels import MEASURES, HeatMap, Panel, Statement
 from bipars.suite.plan import AS_WRITTEN, Cell, Changes, Suite, check_cell_name, check_directory_name, merge_cells
@@ -84,6 +86,8 @@ def record(root: Path, suite: Suite, names: Sequence[str], changes: Changes = AS
     root.mkdir(parents=True, exist_ok=True)
     content = {"format": FORMAT, "requests": manifest.requests, **asdict(manifest.suite)}
     write_checked(root / FILE, json.loads(json.dumps(content)))
+    if _named_code(manifest.suite.cells):
+        remember(root / FILE, read_file(root / FILE))
     return manifest
 
 
@@ -115,7 +119,12 @@ def read_manifest(root: Path) -> Manifest:
         raise CheckpointError(f"{path} is damaged: {what:.300}. {again}") from error
     for run in manifest.runs(root):
         refuse_outside(root, run.path)
+    take_names(_named_code(cells), path, content)
     return manifest
+
+
+def _named_code(cells: Sequence[Cell]) -> list[str]:
+    return list(dict.fromkeys(name for cell in cells for name in named_code(cell.config)))
 
 
 def _cell(data: dict[str, Any]) -> Cell:

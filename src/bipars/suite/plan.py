@@ -22,7 +22,10 @@ from typing import Any
 from bipars.errors import UsageError, unknown
 from bipars.nets.spaces import Spaces
 from bipars.program import complete, configure
+from bipars.runs.consent import take_names
+from bipars.runs.files import read_file
 from bipars.runs.reuse import check_reuse
+from bipars.settings.importing import foreign_code, require_agreed
 from bipars.settings.resolved import ResolvedConfig
 from bipars.settings.seeds import parse_seeds
 from bipars.suite.panels import Panel, read_panels
@@ -75,13 +78,32 @@ def load_suite(name: str, changes: Changes = AS_WRITTEN) -> Suite:
     """A shipped suite by name, or one from a file of your own."""
     path = find_suite(name)
     try:
-        data = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = read_file(path)
+        data = tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: {error}") from error
+    names = _named_code(data)
+    take_names(names, path, content)
+    require_agreed(names)
     try:
         return _read(path, data, changes)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
+
+
+def _named_code(data: dict[str, Any]) -> tuple[str, ...]:
+    """What a file would have imported, wherever it says so."""
+    texts: list[tuple[str, str]] = []
+    level: list[tuple[str, Any]] = [("", data)]
+    while level:
+        key, value = level.pop()
+        if isinstance(value, dict):
+            level += value.items()
+        elif isinstance(value, list):
+            level += [(key, inner) for inner in value]
+        elif isinstance(value, str):
+            texts.append((key, value))
+    return foreign_code([text for key, text in texts if key == "env"], [text for _, text in texts])
 
 
 def load_suites(names: Iterable[str], changes: Changes = AS_WRITTEN) -> Suite:

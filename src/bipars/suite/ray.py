@@ -11,6 +11,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_atomically
 from bipars.runs.stopping import Stop, stop_requests
 from bipars.runtime import keep_freed_memory, own_cores, process_settings
+from bipars.settings.importing import agree, agreed
 from bipars.suite.local import STOP_SECONDS
 from bipars.suite.work import PlannedRun, Standing, Work, check_cores, cores_of
 
@@ -56,9 +58,22 @@ def require_ray() -> None:
 
 
 def execute_task(
-    path: str, token: str, files: Files | None, source: Files | None, cores: int = 1, home_seconds: float = HOME_SECONDS
+    path: str,
+    token: str,
+    files: Files | None,
+    source: Files | None,
+    cores: int = 1,
+    home_seconds: float = HOME_SECONDS,
+    code: Sequence[str] = (),
+    here: str = "",
 ) -> Reply:
-    """One run, in its own directory where this node sees it, else in a copy that goes home again."""
+    """One run, in its own directory where this node sees it, else in a copy that goes home again.
+
+    `code` is what of the code that it names was agreed to at home, `here` the working directory that it may lie in.
+    """
+    agree(code)
+    if code and here not in sys.path:
+        sys.path.append(here)
     with own_cores(cores), stop_requests() as stop:
         keep_freed_memory()
         if (Path(path) / token).exists():
@@ -151,9 +166,15 @@ def run_on_ray(
 
 
 def _connect(address: str | None, workers: int | None) -> None:
+    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
+    # Ray puts the directory that it is started from first on the path of its workers.
+    with chdir("/"):
+        _init(address, workers, quiet)
+
+
+def _init(address: str | None, workers: int | None, quiet: dict[str, Any]) -> None:
     import ray
 
-    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with warnings.catch_warnings():
@@ -218,7 +239,7 @@ class _Runner:
         }
         cores = cores_of(share)
         task: Any = ray.remote(execute_task).options(num_cpus=cores, max_retries=0, runtime_env=environment)
-        self.active[task.remote(str(path), token, files, source, cores)] = share
+        self.active[task.remote(str(path), token, files, source, cores, code=agreed(), here=os.getcwd())] = share
 
     def collect(self, timeout: float) -> None:
         """Takes back what has ended."""

@@ -14,7 +14,7 @@ from bipars.envs.registry import find_family
 from bipars.errors import UsageError, unknown
 from bipars.nets.mlp import namespace
 from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
-from bipars.settings.importing import import_from_here
+from bipars.settings.importing import WithheldError, import_from_here
 from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, TermFunction, Transition
 
 
@@ -190,7 +190,7 @@ def import_function(path: str) -> Any:
     if not module:
         raise ValueError("write module.function after the colon, as in import:my_terms.upright")
     try:
-        return getattr(import_from_here(module), function)
+        return getattr(import_from_here(module, path), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(str(error)) from error
 
@@ -211,5 +211,7 @@ def make_term(spec: str) -> RewardTerm:
         raise UsageError(f"term '{name}' takes no argument; got '{spec}'. Write '{name}'")
     try:
         return TERMS[name](argument) if takes_argument else TERMS[name]()
+    except WithheldError:
+        raise
     except ValueError as error:
         raise UsageError(f"term '{spec}': cannot read '{argument}': {error}") from error
