@@ -34,7 +34,8 @@ import pathlib
 pathlib.Path({marker!r}).touch()
 import gymnasium
 from bipars.methods import METHODS
-"Mine-v0" in gymnasium.registry or gymnasium.register("Mine-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=50)
+if "Mine-v0" not in gymnasium.registry:
+    gymnasium.register("Mine-v0", "gymnasium.envs.classic_control:PendulumEnv", max_episode_steps=50)
 
 def term(obs, action, next_obs, info):
     return obs[0]

@@ -10,6 +10,7 @@ from bipars.program import complete
 from bipars.resolve import as_asked
 from bipars.results.panels import COMPARISON, CRITIC_LOSS, Collection, Record, Role, as_taught, differences, method_role
 from bipars.runs.directory import RunDirectory, seed_directory
+from bipars.runs.files import refuse_outside
 from bipars.settings.resolved import ResolvedConfig
 from bipars.suite.local import run_locally
 from bipars.suite.progress import standing_bar
@@ -68,6 +69,7 @@ def _comparison_directory(record: Record, method: str) -> Path:
 def prepare_runs(runs: Sequence[PlannedRun]) -> None:
     """Their directories. One that exists, perhaps with other settings, is looked at before any is made."""
     for run in sorted(runs, key=lambda run: not run.path.exists()):
+        refuse_outside(run.path.parents[2], run.path)
         run.prepare()
 
 

@@ -1,5 +1,6 @@
 """Learning curves as PNG: every seed faint, the mean on top."""
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from bipars.envs.registry import find_family
 from bipars.metrics import labels
 from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory
+from bipars.runs.files import write_atomically
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, which survives colour blindness."""
@@ -30,7 +32,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     lengths = all(measures[0] == "evaluation_length" for measures in shown)
     performance = "evaluation_length" if lengths else "evaluation_return"
     sizes = any("evaluation_action_size" in measures for measures in shown)
-    effort = sizes and any(row["evaluation_action_size"] for runs in metrics.values() for row in runs[0])
+    effort = sizes and any(row.get("evaluation_action_size") for runs in metrics.values() for row in runs[0])
     moved = {name: _moved_weights(runs[0]) for name, runs in metrics.items()}
     views = ["performance", *["weight of the term"] * any(moved.values()), *["effort"] * effort]
     figure, drawn = plt.subplots(1, len(views), figsize=(1 + 5 * len(views), 4.5), layout="constrained", squeeze=False)
@@ -61,18 +63,22 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
         axes["performance"].set_ylim(0, None)
     if any(moved.values()):
         axes["weight of the term"].axhline(0.0, color="grey", linewidth=0.8)
-    figure.savefig(path, dpi=130)
+    out = io.BytesIO()
+    figure.savefig(out, dpi=130)
     plt.close(figure)
+    write_atomically(path, out.getvalue())
 
 
 def _moved_weights(rows: list[dict[str, Any]]) -> list[str]:
     """The weights of all terms, if the method moved one of them."""
-    keys = [key for key in rows[0] if key.startswith("weight/")]
-    return keys if len({row[key] for key in keys for row in rows}) > 1 else []
+    keys = [key for key in (rows[0] if rows else ()) if key.startswith("weight/")]
+    return keys if len({row.get(key) for key in keys for row in rows}) > 1 else []
 
 
 def _lines(axes: Any, metrics: Sequence[list[dict[str, Any]]], key: str, style: dict[str, str], label: str) -> None:
     steps = np.array([row["step"] for row in metrics[0]])
-    values = np.array([[row[key] for row in rows] for rows in metrics], float)  # None, not evaluated yet, becomes nan
+    values = np.array(
+        [[row.get(key) for row in rows] for rows in metrics], float
+    )  # None, not evaluated yet, becomes nan
     axes.plot(steps, values.T, **style, alpha=0.15, linewidth=0.7)
     axes.plot(steps, values.mean(axis=0), **style, linewidth=2, label=label)

@@ -15,7 +15,7 @@ from bipars.report.heatmap import HeatMap, heat_map
 from bipars.results.formats import csv_text
 from bipars.results.panels import Collection, Panel
 from bipars.results.verdict import verdicts
-from bipars.runs.files import write_atomically
+from bipars.runs.files import refuse_links, write_atomically
 from bipars.runs.snapshots import load_snapshots
 
 Rows = Iterator[Sequence[Any]]
@@ -30,6 +30,7 @@ def write_figures(collection: Collection, data: dict[str, Any], folder: Path) ->
     with matplotlib.rc_context(settings):
         for panel, part, name in zip(collection.panels, data["panels"], folder_names(collection), strict=True):
             place = folder / name
+            refuse_links(folder, place)
             place.mkdir(parents=True, exist_ok=True)
             _write_panel(panel, part, place)
     write_atomically(folder / "verdict.csv", csv_text(*_verdict_table(collection)).encode())

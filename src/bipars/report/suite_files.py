@@ -13,7 +13,7 @@ from bipars.report.heatmap import HeatMap as DrawnMap
 from bipars.report.paper import as_markdown, findings
 from bipars.results.summary import ABOUT, summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory
-from bipars.runs.files import write_atomically, write_json
+from bipars.runs.files import refuse_links, write_atomically, write_json
 from bipars.suite.manifest import Manifest
 from bipars.suite.panels import HeatMap, Panel
 from bipars.trained import TrainedAgent
@@ -35,6 +35,7 @@ def write_results(manifest: Manifest, root: Path) -> None:
     if len(panels) > MOST_FIGURES:
         print(f"no figures drawn: {len(panels)} environments with their terms are too many; declare [[panel]]s")
     else:
+        refuse_links(root / "figures")
         (root / "figures").mkdir(exist_ok=True)
         written.append("figures")
         for panel in panels:

@@ -80,6 +80,7 @@ class RunDirectory:
         run = RunDirectory(path)
         elsewhere = "Choose another --out" if kind == "run" else "Save to another directory"
         own = None if objects is None else dict(objects)
+        refuse_links(*run.written)
         try:
             if run.config_file.exists():
                 run._check_same(config, kind, own, elsewhere)

@@ -3,12 +3,14 @@
 import fcntl
 import os
 import platform
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bipars.errors import RunDirectoryError
+from bipars.errors import CheckpointError, RunDirectoryError
+from bipars.runs.files import read_file, refuse_links
 
 LOOK_SECONDS = 0.3
 """Who only looks whether a lock is held takes it for an instant, so nobody gives up at the first try."""
@@ -20,21 +22,21 @@ def locked(file: Path, what: str, wait: float = 0.0) -> Iterator[None]:
 
     `what` completes the sentence "DIRECTORY ... (process 7 on a machine)".
     """
+    refuse_links(file)
     try:
-        lock = open(file, "a+")  # noqa: SIM115
+        handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         raise RunDirectoryError(f"{file.parent} cannot be used: {error.strerror}") from error
-    with lock:
+    with open(handle, "r+b", buffering=0) as lock:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise RunDirectoryError(f"{file} is no regular file. Remove it")
         deadline = time.monotonic() + max(wait, LOOK_SECONDS)
         while not _try(lock.fileno()):
             if time.monotonic() >= deadline:
-                lock.seek(0)
-                holder = lock.read().strip() or "unknown"
-                raise RunDirectoryError(f"{file.parent} {what} (process {holder}). Wait for it, or stop it first")
+                raise RunDirectoryError(f"{file.parent} {what} (process {holder(file)}). Wait for it, or stop it first")
             time.sleep(0.1)
         lock.truncate(0)
-        lock.write(f"{os.getpid()} on {platform.node()}")
-        lock.flush()
+        lock.write(f"{os.getpid()} on {platform.node()}".encode())
         yield
 
 
@@ -49,7 +51,17 @@ def _try(handle: int) -> bool:
 def held(file: Path) -> bool:
     """Whether a live process holds the lock."""
     try:
-        with open(file) as lock:
-            return not _try(lock.fileno())
+        handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
+    with open(handle, "rb"):
+        return stat.S_ISREG(os.fstat(handle).st_mode) and not _try(handle)
+
+
+def holder(file: Path) -> str:
+    """Who says to hold it."""
+    try:
+        text = read_file(file, last=200).decode(errors="replace").strip()
+    except (FileNotFoundError, CheckpointError):
+        text = ""
+    return "".join(c for c in text if c.isprintable()) or "unknown"

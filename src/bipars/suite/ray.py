@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from bipars.errors import NoSpaceError, UsageError, no_space
 from bipars.runs.directory import RunDirectory
-from bipars.runs.files import write_atomically
+from bipars.runs.files import refuse_outside, write_atomically
 from bipars.runs.stopping import Stop, stop_requests
 from bipars.runtime import keep_freed_memory, own_cores, process_settings
 from bipars.settings.importing import agree, agreed
@@ -116,13 +116,15 @@ def _or_time_to_go_home(run: RunDirectory, stop: Stop, seconds: float) -> Stop:
 
 
 def pack(run: Path) -> Files:
-    return {str(path.relative_to(run)): path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+    files = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.is_symlink()]
+    return {str(path.relative_to(run)): path.read_bytes() for path in files}
 
 
 def unpack(run: Path, files: Files) -> None:
     """Makes the directory hold these files; those that say that others are complete come last."""
     for name in sorted(files, key=_order):
         path = run / name
+        refuse_outside(run, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.read_bytes() != files[name]:
             write_atomically(path, files[name])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from bipars.runs.directory import State
-from bipars.runs.lock import held
+from bipars.runs.lock import held, holder
 from bipars.runs.metrics import read_last_row
 from bipars.suite.manifest import read_manifest
 from bipars.suite.work import PlannedRun
@@ -49,4 +49,4 @@ def show_status(root: Path) -> int:
 
 def _runner(root: Path) -> str:
     lock = root / "runner.lock"
-    return f"process {lock.read_text().strip()} is at work" if held(lock) else "nobody is at work"
+    return f"process {holder(lock)} is at work" if held(lock) else "nobody is at work"
