@@ -24,7 +24,7 @@ from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import Spaces
 from bipars.nets.weights import WeightFunction, make_weights
 from bipars.runs.checkpoint import decode_tree, encode_tree
-from bipars.runs.files import write_atomically
+from bipars.runs.files import read_file, write_atomically
 from bipars.settings.resolved import ResolvedWeights
 from bipars.terms.term import CompiledTerm, RewardTerm
 from bipars.terms.true_reward import TrueReward
@@ -78,12 +78,22 @@ class LearnedWeightFunction:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "LearnedWeightFunction":
         try:
+            read_file(Path(path))
             with safe_open(str(path), "numpy") as file:
                 about = file.metadata() or {}
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, CheckpointError) as error:
             raise CheckpointError(f"{path} cannot be read as a weight function: {error}") from error
         if about.get("format") != FORMAT:
             raise CheckpointError(f"{path} is no weight function of this version (format {about.get('format')!r})")
+        try:
+            return LearnedWeightFunction._read(Path(path), about)
+        except CheckpointError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f"{path} cannot be read as a weight function: {error!r:.200}") from error
+
+    @staticmethod
+    def _read(path: Path, about: dict[str, str]) -> "LearnedWeightFunction":
         data, normalised = json.loads(about["config"]), json.loads(about["normalised"])
         config = ResolvedWeights(**data | {"hidden": tuple(data["hidden"])})
         terms = json.loads(about["terms"])
@@ -93,7 +103,7 @@ class LearnedWeightFunction:
         sizes = Spaces(spaces.observation_size(observation_space), spaces.action_space(action_space))
         moments = RunningMoments.fresh((sizes.observation_size,)) if normalised else None
         like = jax.eval_shape(lambda: (make_weights(jax.random.key(0), config, sizes, len(terms)), moments))
-        weights, moments = decode_tree(Path(path).read_bytes(), like, str(path))
+        weights, moments = decode_tree(read_file(path), like, str(path))
         return LearnedWeightFunction(weights, moments, config, terms, observation_space, action_space)
 
 

@@ -1,5 +1,6 @@
 """`bipars suite ...` and `bipars resume`: each a dataclass whose fields are the flags, their docstrings the help."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from bipars.cli.consent import settle_imports, with_consent
-from bipars.errors import UsageError
+from bipars.errors import BiparsError, UsageError
 from bipars.runtime import cores
 from bipars.suite.shipped import no_suite, shipped, template
 
@@ -82,7 +83,7 @@ class Resume:
     def run(self) -> int:
         from bipars.report.text import show_results
         from bipars.runs.directory import find_runs, saved_agent_message
-        from bipars.suite.finish import STOPPED, finish, runner_of
+        from bipars.suite.finish import FAILED, STOPPED, finish, runner_of
         from bipars.suite.manifest import is_suite, read_manifest
         from bipars.suite.work import existing
 
@@ -92,16 +93,22 @@ class Resume:
                 manifest = read_manifest(self.directory)
                 settle_imports(self.allow_imports)
                 return _finish_suite(manifest, self.directory, engine)
-        found = find_runs(self.directory)
-        runs = existing(run for run in found if run.kind == "run")
+        found, runs, damaged = find_runs(self.directory), [], []
+        for run in found:
+            try:
+                runs += existing([run] if run.kind == "run" else [])
+            except BiparsError as error:
+                damaged.append(error)
         if not runs:
-            raise UsageError(saved_agent_message(found[0]))
+            raise damaged[0] if damaged else UsageError(saved_agent_message(found[0]))
+        for damage in damaged:
+            print(f"DAMAGED {damage}", file=sys.stderr)
         settle_imports(self.allow_imports)
         with runner_of(self.directory):
             status = finish(runs, self.directory, engine)
         if status != STOPPED:
             show_results(runs, self.directory)
-        return status
+        return status or (FAILED if damaged else status)
 
 
 @dataclass(frozen=True)

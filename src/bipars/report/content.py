@@ -1,5 +1,6 @@
 """The numbers behind every figure, as the page and the pictures beside it read them."""
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from bipars.results.statistics import interquartile_mean, interval
 from bipars.results.summary import short_name
 from bipars.results.verdict import verdicts
 
+logger = logging.getLogger("bipars")
 POINTS = 240
 """At most so many points per curve; the eye sees no more."""
 INSIDE_BUDGET = 2_500_000
@@ -25,15 +27,20 @@ GRADIENTS = labels("trust", "weights", "policy")
 def content(collection: Collection) -> dict[str, Any]:
     """Everything the page draws."""
     budget = INSIDE_BUDGET / len(collection.panels)
+    damaged: list[str] = []
+    panels = [panel_content(panel, budget, damaged) for panel in collection.panels]
+    for line in damaged:
+        logger.warning("%s", line)
     return {
-        "panels": [panel_content(panel, budget) for panel in collection.panels],
+        "panels": panels,
+        "damaged": damaged,
         "measures": MEASURES,
         "gradients": GRADIENTS,
         "normalise": {"limit": LIMIT, "epsilon": EPSILON},
     }
 
 
-def panel_content(panel: Panel, budget: float) -> dict[str, Any]:
+def panel_content(panel: Panel, budget: float, damaged: list[str]) -> dict[str, Any]:
     cells = [cell for cell in panel.cells if cell.evaluated]
     family = find_family(panel.env)
     effort = "evaluation_action_size" in family.measures and any(
@@ -48,7 +55,7 @@ def panel_content(panel: Panel, budget: float) -> dict[str, Any]:
         "effort": effort,
         "weight_map": None if family.weight_map is None else family.weight_map._asdict(),
         "cells": [_cell(cell, panel) for cell in cells],
-        "inside": look_inside(panel, budget),
+        "inside": look_inside(panel, budget, damaged),
     }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from bipars.report.content import GRADIENTS, MEASURES
 from bipars.report.curves import COLOURS, STYLES
 from bipars.report.heatmap import HeatMap, heat_map
+from bipars.report.text import printable
 from bipars.results.formats import csv_text
 from bipars.results.panels import Collection, Panel
 from bipars.results.verdict import verdicts
@@ -92,9 +93,9 @@ def _axes(title: str, x: str, y: str, size: tuple[float, float] = (7.2, 4.0)) ->
 
     figure, axes = plt.subplots(figsize=size)
     figure.subplots_adjust(left=0.12, right=0.97, bottom=0.13, top=0.91)
-    axes.set_title(title)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set_title(printable(title))
+    axes.set_xlabel(printable(x))
+    axes.set_ylabel(printable(y))
     axes.grid(alpha=0.25)
     return figure, axes
 
@@ -163,7 +164,7 @@ def _write_map(panel: Panel, part: dict[str, Any], term: int, path: Path) -> Non
     usable = agent["observations"] + (agent["continuous"] if agent["form"] == "state-action" else 0)
     order = [i for i, _ in ranked if i < usable] + list(range(usable))
     x, y = order[0], next((i for i in order if i != order[0]), order[0])
-    found = heat_map(record.config.weights, load_snapshots(record.run), term, x, y)
+    found = heat_map(record.config.weights, load_snapshots(record.run, damaged=[]), term, x, y)
     if found is None:
         return
     title = f"weight of {part['terms'][term]['short']}, {agent['title']}, seed {agent['seed']}"

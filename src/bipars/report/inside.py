@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from bipars.errors import CheckpointError
 from bipars.report.dimensions import input_names
 from bipars.results.panels import Cell, Panel, Record
 from bipars.runs.snapshots import Snapshot, load_snapshots
@@ -17,10 +16,11 @@ RANKED = 12
 BINS = 8
 
 
-def look_inside(panel: Panel, budget: float) -> list[dict[str, Any]]:
+def look_inside(panel: Panel, budget: float, damaged: list[str]) -> list[dict[str, Any]]:
     """The middle seed of each method, then more seeds of the learners while there is room.
 
-    `budget` is a number of characters of the page. Methods that do not learn show their last episode alone.
+    `budget` is a number of characters of the page. Methods that do not learn show their last episode alone. Snapshots
+    that cannot be shown are named in `damaged`.
     """
     learners = panel.learners
     chosen, used = [], 0
@@ -29,13 +29,13 @@ def look_inside(panel: Panel, budget: float) -> list[dict[str, Any]]:
             records = _middle_first(cell)[i : i + 1]
             if not records or (i and used > budget):
                 continue
-            agent = _agent(panel, cell, records[0], int(budget / len(learners)))
+            agent = _agent(panel, cell, records[0], int(budget / len(learners)), damaged)
             if agent is not None:
                 chosen.append(agent)
                 used += len(json.dumps(agent))
     for cell in panel.cells:
         if cell.role != "learner" and cell.evaluated:
-            agent = _agent(panel, cell, _middle_first(cell)[0], 0)
+            agent = _agent(panel, cell, _middle_first(cell)[0], 0, damaged)
             if agent is not None:
                 chosen.append(agent)
     order = [cell.label for cell in learners + list(panel.cells)]
@@ -48,12 +48,9 @@ def _middle_first(cell: Cell) -> list[Record]:
     return [ranked[i] for i in sorted(range(len(ranked)), key=lambda i: abs(i - (len(ranked) - 1) / 2))]
 
 
-def _agent(panel: Panel, cell: Cell, record: Record, budget: int) -> dict[str, Any] | None:
+def _agent(panel: Panel, cell: Cell, record: Record, budget: int, damaged: list[str]) -> dict[str, Any] | None:
     """Without a budget, its last episode and nothing of its weights."""
-    try:
-        snapshots = load_snapshots(record.run)[0 if budget else -1 :]
-    except CheckpointError:
-        return None
+    snapshots = load_snapshots(record.run, damaged)[0 if budget else -1 :]
     if not snapshots:
         return None
     config, period = record.config, record.config.lower.update_period

@@ -4,6 +4,7 @@ import base64
 import functools
 import hashlib
 import json
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -77,7 +78,9 @@ def _render(template: str, collection: Collection, data: dict[str, Any], **more:
     environment = Environment(
         loader=PackageLoader("bipars.report", "page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    return environment.get_template(template).render(**_view(collection), data=embedded_json(data), **more)
+    return environment.get_template(template).render(
+        **_view(collection, data["damaged"]), data=embedded_json(data), **more
+    )
 
 
 def _read(name: str) -> str:
@@ -105,8 +108,8 @@ def embedded_json(data: Any) -> Any:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def _view(collection: Collection) -> dict[str, Any]:
-    """What the template is given: words and numbers, no markup."""
+def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
+    """What the template is given: words and numbers, no markup. `damaged`: snapshots that cannot be shown."""
     records = collection.records
     done = sum(r.status == "done" for r in records)
     panels = [_panel(panel) for panel in collection.panels]
@@ -125,7 +128,7 @@ def _view(collection: Collection) -> dict[str, Any]:
         "fewest_seeds": FEWEST_SEEDS,
         "same_within": f"{100 * SAME_WITHIN:.0f}",
         "paper": paper_beside(collection),
-        "record": record(collection),
+        "record": record(collection, damaged),
         "footer": "Every figure of this page is also a picture and a table in a folder beside it.",
     }
 

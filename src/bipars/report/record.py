@@ -2,22 +2,25 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bipars.errors import BiparsError
 from bipars.results.panels import Cell, Collection, Record
 
+LONGEST_WORD = 1_000
+"""Characters of a word of a command."""
 PER_RUN = {"seed", "weights_from"}
 
 
-def record(collection: Collection) -> dict[str, Any]:
-    """Everything needed to make the runs again, as words."""
+def record(collection: Collection, damaged: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything needed to make the runs again, as words; `damaged` are snapshots that cannot be shown."""
     records = collection.records
     cells = [(panel.name, cell) for panel in collection.panels for cell in panel.cells]
     common, names, differing = _settings(cells)
     return {
-        "problems": _problems(collection, records),
+        "problems": _problems(collection, records, damaged),
         "cells": [_cell(name, cell) for name, cell in cells],
         "commands": _unique(shlex.join(_command(r)) for r in records if _command(r)),
         "versions": _unique(_versions(r) for r in records),
@@ -27,7 +30,7 @@ def record(collection: Collection) -> dict[str, Any]:
     }
 
 
-def _problems(collection: Collection, records: list[Record]) -> list[dict[str, Any]]:
+def _problems(collection: Collection, records: list[Record], damaged: Sequence[str]) -> list[dict[str, Any]]:
     def group(title: str, lines: list[tuple[str, str]]) -> list[dict[str, Any]]:
         return [{"title": title, "lines": [{"where": a, "text": b} for a, b in lines]}] if lines else []
 
@@ -44,7 +47,7 @@ def _problems(collection: Collection, records: list[Record]) -> list[dict[str, A
         *group("Failed", failed),
         *group("Not finished", unfinished),
         *group("Without an evaluation", silent),
-        *group("Not shown", [(line, "") for line in collection.unreadable]),
+        *group("Not shown", [(line, "") for line in (*collection.unreadable, *damaged)]),
     ]
 
 
@@ -67,13 +70,16 @@ def _about(record: Record) -> dict[str, Any]:
 
 
 def _command(record: Record) -> list[str]:
-    command = _about(record).get("command") or []
-    return [Path(str(command[0])).name, *map(str, command[1:])] if command else []
+    command = _about(record).get("command")
+    if not isinstance(command, list) or not command:
+        return []
+    return [word[:LONGEST_WORD] for word in (Path(str(command[0])).name, *map(str, command[1:]))]
 
 
 def _versions(record: Record) -> str:
-    found = _about(record).get("versions") or {}
-    return ", ".join(f"{name} {version}" for name, version in found.items()) or "not recorded"
+    found = _about(record).get("versions")
+    known = found.items() if isinstance(found, dict) else ()
+    return ", ".join(f"{name} {version}"[:LONGEST_WORD] for name, version in known) or "not recorded"
 
 
 def _settings(cells: list[tuple[str, Cell]]) -> tuple[list[tuple[str, str]], list[str], list[list[str]]]:

@@ -253,7 +253,9 @@ def _labels(firsts: Sequence[Record], root: Path) -> list[str]:
     choices = [(r.config.method, r.run.path.parent.name, relative(r.run.path.parent, root)) for r in firsts]
     methods = [choice[0] for choice in choices]
     names = [choice[1] if methods.count(choice[0]) > 1 else choice[0] for choice in choices]
-    return [choice[2] if names.count(name) > 1 else name for choice, name in zip(choices, names, strict=True)]
+    names = [choice[2] if names.count(name) > 1 else name for choice, name in zip(choices, names, strict=True)]
+    again = [names[:i].count(name) for i, name in enumerate(names)]  # one directory may hold seeds of several settings
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
 
 
 def relative(path: Path, root: Path) -> str:

@@ -1,6 +1,7 @@
 """`bipars.load_results`: every seed and evaluation below a directory as one tidy table."""
 
 import io
+import logging
 import os
 from pathlib import Path
 from types import ModuleType
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bipars.errors import UsageError
+from bipars.errors import BiparsError, UsageError
 from bipars.results.statistics import evaluation_grid, newest_on_grid
 from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import write_atomically
@@ -17,18 +18,26 @@ from bipars.runs.metrics import evaluated
 if TYPE_CHECKING:
     import polars
 
+logger = logging.getLogger("bipars")
+
 
 def load_results(directory: str | os.PathLike[str], grid: int | None = None) -> "polars.DataFrame":
     """One row per run and evaluation: where it belongs (cell, env, terms, method, seed), its step and every metric.
 
     `grid` lays the rows on every so many steps instead, such as the paper's 4,000: a policy's figures hold until the
-    next one is evaluated. Runs that are not finished give the rows they have. The table is Polars'.
+    next one is evaluated. Runs that are not finished give the rows they have; damaged ones are named in a warning and
+    left out. The table is Polars'.
     """
     polars = _polars()
     if grid is not None and grid < 1:
         raise UsageError(f"grid is {grid}; expected a number of steps, such as 4000")
     root = Path(directory)
-    frames = [_frame(run, root, grid) for run in find_runs(root) if run.kind == "run"]
+    frames = []
+    for run in find_runs(root):
+        try:
+            frames += [_frame(run, root, grid)] if run.kind == "run" else []
+        except BiparsError as error:
+            logger.warning("%s is left out: %s", run.path, error)
     frames = [frame for frame in frames if frame.height]
     if not frames:
         raise UsageError(f"{root} holds no evaluation yet")

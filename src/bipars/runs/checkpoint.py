@@ -188,7 +188,7 @@ def read_manifest(path: Path) -> Manifest:
     except (TypeError, SettingError) as error:
         raise CheckpointError(f"checkpoint manifest {path} is damaged ({error!s:.200})") from error
     named = path.stem if path.stem == AGENT else f"{manifest.round:08d}"
-    if path.stem != named or Path(manifest.tensors).name != manifest.tensors:
+    if path.stem != named or Path(manifest.tensors).name != manifest.tensors or len(manifest.tensors) > 100:
         raise CheckpointError(
             f"checkpoint manifest {path} is damaged: it says round {manifest.round}, arrays {manifest.tensors!r:.60}"
         )

@@ -90,10 +90,11 @@ def read_file(path: Path, last: int | None = None) -> bytes:
     except OSError as error:
         why = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
         raise CheckpointError(f"{path} cannot be read: {why}") from error
+    about = os.fstat(handle)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(handle)
+        raise CheckpointError(f"{path} cannot be read: it is no regular file. Remove it")
     with open(handle, "rb") as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode):
-            raise CheckpointError(f"{path} cannot be read: it is no regular file. Remove it")
         if last is None and about.st_size > LARGEST:
             raise CheckpointError(f"{path} cannot be read: it has {about.st_size:,} bytes, more than any of ours")
         try:

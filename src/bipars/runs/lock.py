@@ -27,9 +27,10 @@ def locked(file: Path, what: str, wait: float = 0.0) -> Iterator[None]:
         handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         raise RunDirectoryError(f"{file.parent} cannot be used: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise RunDirectoryError(f"{file} is no regular file. Remove it")
     with open(handle, "r+b", buffering=0) as lock:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise RunDirectoryError(f"{file} is no regular file. Remove it")
         deadline = time.monotonic() + max(wait, LOOK_SECONDS)
         while not _try(lock.fileno()):
             if time.monotonic() >= deadline:
@@ -54,8 +55,10 @@ def held(file: Path) -> bool:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
-    with open(handle, "rb"):
+    try:
         return stat.S_ISREG(os.fstat(handle).st_mode) and not _try(handle)
+    finally:
+        os.close(handle)
 
 
 def holder(file: Path) -> str:

@@ -11,7 +11,9 @@ def describe(row: Mapping[str, Any]) -> str:
     """The current evaluation and mean weights, in one line."""
     if not row:
         return "starting (compiling)"
-    weights = "  ".join(f"z[{k[7:]}] {v:+.2f}" for k, v in row.items() if k.startswith("weight/"))
+    weights = "  ".join(f"z[{k[7:]}] {v:+.2f}" for k, v in row.items() if k.startswith("weight/") and v is not None)
+    if row["evaluation_return"] is None or row["evaluation_length"] is None:
+        return f"not evaluated yet  {weights}".rstrip()
     return f"return {row['evaluation_return']:.2f}  steps {row['evaluation_length']:.0f}  {weights}".rstrip()
 
 

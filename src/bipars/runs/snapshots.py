@@ -112,9 +112,20 @@ def save_snapshot(run: RunDirectory, round: int, content: Content) -> None:
     write_atomically(run.snapshots / f"{round:08d}.safetensors", encode_tree(content, about))
 
 
-def load_snapshots(run: RunDirectory) -> list[Snapshot]:
-    """All there are, oldest first; runs of earlier versions have none."""
-    return [load_snapshot(run, path) for path in sorted(run.snapshots.glob("*.safetensors"))]
+def load_snapshots(run: RunDirectory, damaged: list[str] | None = None) -> list[Snapshot]:
+    """All there are, oldest first; runs of earlier versions have none.
+
+    What is wrong with a file is added to `damaged`, and the others are returned; without that list it is raised.
+    """
+    found = []
+    for path in sorted(run.snapshots.glob("*.safetensors")):
+        try:
+            found.append(load_snapshot(run, path))
+        except CheckpointError as error:
+            if damaged is None:
+                raise
+            damaged.append(str(error))
+    return found
 
 
 def load_snapshot(run: RunDirectory, path: Path) -> Snapshot:
@@ -150,14 +161,21 @@ def checked(snapshot: Snapshot, run: RunDirectory) -> Snapshot:
     for name in ("scalar", "unit"):
         if (array := getattr(snapshot, name)) is not None:
             expected[name] = array, (terms,)
-    width = None
-    for i, (weight, bias) in enumerate(snapshot.layers):
-        width = weight.shape[0] if width is None else width
-        expected |= {f"layer {i}": (weight, (width, len(bias))), f"bias {i}": (bias, (len(bias),))}
-        width = len(bias)
+    layers, form, discrete = snapshot.layers, run.config.weights.form, visited.action.ndim == 1
+    if layers and form != "scalar":
+        width, outputs = len(layers[0][0]), len(layers[-1][1])
+        if form != "state-action" or not discrete:
+            width = size + (0 if form != "state-action" else visited.action.shape[1])
+        choices = {"state-action": width - size, "per-action": outputs // max(1, terms)}.get(form, outputs)
+        if form != "state" and discrete and not 0 <= visited.action.min() <= visited.action.max() < choices:
+            raise ValueError(f"visited.action is outside the {choices} actions that its weight function knows")
+        expected["last bias"] = layers[-1][1], (terms * choices if form == "per-action" else terms,)
+        for i, (weight, bias) in enumerate(layers):
+            expected |= {f"layer {i}": (weight, (width, len(bias))), f"bias {i}": (bias, (len(bias),))}
+            width = len(bias)
     for name, (array, shape) in expected.items():
         if array.shape != shape or array.dtype.kind not in "fiu":
             raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; expected numbers of shape {list(shape)}")
-    if not (count and steps and all(np.isfinite(array).all() for array in episode)):
-        raise ValueError("its episode is empty, or not made of numbers")
+    if not (count and steps and all(np.isfinite(array).all() for array in snapshot.arrays.values())):
+        raise ValueError("it is empty, or holds what is no finite number")
     return snapshot

@@ -4,6 +4,7 @@ A directory may be asked for several suites, one after the other; what they shar
 """
 
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,7 @@ from bipars.runs.consent import remember, take_names
 from bipars.runs.directory import RunDirectory, check_root, seed_directory
 from bipars.runs.files import read_file, read_json, refuse_outside, verify_checksum, write_checked
 from bipars.runs.reuse import reusing
+from bipars.runs.verify import result_damages
 from bipars.runs.versions import versions
 from bipars.settings.base import check_types, require
 from bipars.settings.importing import named_code
@@ -23,6 +25,7 @@ from bipars.suite.panels import MEASURES, HeatMap, Panel, Statement
 from bipars.suite.plan import AS_WRITTEN, Cell, Changes, Suite, check_cell_name, check_directory_name, merge_cells
 from bipars.suite.work import PlannedRun
 
+logger = logging.getLogger("bipars")
 FILE = "suite.json"
 FORMAT = 2
 WITHOUT_CHECKSUM = 1
@@ -49,11 +52,15 @@ class Manifest:
         return planned
 
     def finished_runs(self, root: Path) -> dict[str, list[RunDirectory]]:
-        """By the name of their cell."""
+        """By the name of their cell; one whose results are damaged is named in a warning and left out."""
         found: dict[str, list[RunDirectory]] = {}
         for run in self.runs(root):
             if run.finished:
-                found.setdefault(run.program, []).append(run.directory)
+                damages = result_damages(run.directory)
+                for damage in damages:
+                    logger.warning("%s is left out: %s", run.path, damage)
+                if not damages:
+                    found.setdefault(run.program, []).append(run.directory)
         return found
 
 
