@@ -18,6 +18,7 @@ ROOMS: dict[str, Literal["ppo", "ddpg"]] = {
 """The parts that have settings, and the learner whose preset the help shows."""
 INT = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="INT")
 STR = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="STR")
+SECONDS = tyro.conf.arg(help_behavior_hint="", metavar="SECONDS")
 PATH = tyro.conf.arg(help_behavior_hint="", metavar="PATH")
 NOT_SETTINGS = ("out", "seeds", "workers", "term", "env_option", "weights_from", "allow_imports")
 
@@ -57,6 +58,8 @@ class TrainFlags:
     """A setting of the environment itself, such as force=20; repeat the flag for several."""
     vector: Literal["auto", "sync", "async"] = "auto"
     """auto: the fastest way there is; sync: Gymnasium in one process; async: one process per environment."""
+    env_timeout: Annotated[float | None, SECONDS] = None
+    """Seconds that a step or reset may take of an environment that Gymnasium steps; by default any."""
     evaluation_episodes: Annotated[Whole | None, INT] = None
     """Greedy episodes per evaluation."""
     evaluation_every: Annotated[Whole | None, INT] = None

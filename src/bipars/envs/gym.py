@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 
 from bipars.envs import spaces
 from bipars.envs.host import Step, Steps
 from bipars.envs.registry import ANY, EnvironmentFamily, known_names, register, take_options
+from bipars.envs.vector import Async, Checked, InProcess, Sync
 from bipars.errors import EnvError, UsageError
 from bipars.nets.network import Network
 from bipars.runtime import allowed_cores
@@ -23,58 +24,12 @@ from bipars.settings.importing import import_from_here
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
 
-class _PlainInfo:
-    """Keeps what each environment reports as it is; Gymnasium gives all the type of the first one's value."""
-
-    num_envs: int
-
-    def _add_info(self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int) -> dict[str, Any]:
-        for key, value in env_info.items():
-            vector_infos.setdefault(key, np.full(self.num_envs, None, object))[env_num] = value
-            vector_infos.setdefault(f"_{key}", np.zeros(self.num_envs, bool))[env_num] = True
-        return vector_infos
-
-
-class _Sync(_PlainInfo, SyncVectorEnv):
-    pass
-
-
-class _Async(_PlainInfo, AsyncVectorEnv):
-    pass
-
-
-class _Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that names what it returned where that is not what its spaces promise."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._check(obs, "reset()")
-        return obs, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._check(obs, "step()")
-        if not spaces.is_number(reward):
-            raise EnvError(f"{self._name}: step() returned the reward {reward!r:.80}; expected a single number")
-        return obs, reward, terminated, truncated, info
-
-    def _check(self, obs: Any, where: str) -> None:
-        try:
-            spaces.batched(self.observation_space, obs, many=False)
-        except UsageError as error:
-            raise EnvError(f"{self._name}: {where} breaks its observation_space: {error}") from None
-
-    @property
-    def _name(self) -> str:
-        return f"environment {type(self.env.unwrapped).__name__}"
-
-
-def _checked(make: Factory) -> Factory:
+def _checked(make: Factory, timeout: float | None) -> Factory:
     def checked() -> gymnasium.Env[Any, Any]:
         env = make()
         if not isinstance(env, gymnasium.Env):
             raise UsageError(f"the function given as env returned {env!r:.80}; expected a gymnasium.Env")
-        return _Checked(env)
+        return Checked(env, timeout)
 
     return checked
 
@@ -86,7 +41,7 @@ def _on_any_core(make: Factory) -> Factory:
     def unpinned() -> gymnasium.Env[Any, Any]:
         if allowed:
             os.sched_setaffinity(0, allowed)
-        return make()
+        return InProcess(make())
 
     return unpinned
 
@@ -96,16 +51,22 @@ class GymnasiumEnvironment:
 
     can_run = False
 
-    def __init__(self, make: Factory, num_envs: int, mode: Literal["sync", "async"] = "sync") -> None:
+    def __init__(
+        self, make: Factory, num_envs: int, mode: Literal["sync", "async"] = "sync", timeout: float | None = None
+    ) -> None:
+        """`timeout`: seconds that a step or reset may take."""
         self.num_envs = num_envs
-        make = _checked(make)
-        self.vector: SyncVectorEnv | AsyncVectorEnv
+        self.vector: Sync | Async
+        disabled = AutoresetMode.DISABLED
         if mode == "sync":
-            self.vector = _Sync([make] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+            self.vector = Sync([_checked(make, timeout)] * num_envs, autoreset_mode=disabled)
         else:  # never forked: JAX has threads
-            self.vector = _Async(
-                [_on_any_core(make)] * num_envs, autoreset_mode=AutoresetMode.DISABLED, context="forkserver"
-            )
+            make = _on_any_core(_checked(make, None))
+            try:
+                self.vector = Async([make] * num_envs, autoreset_mode=disabled, context="forkserver")
+            except (EOFError, ConnectionError) as error:
+                raise EnvError("an environment process ended while its environment was made") from error
+            self.vector.timeout = timeout
         self.observation_space = self.vector.single_observation_space
         self.action_space = self.vector.single_action_space
         try:

@@ -97,7 +97,7 @@ def host_maker(config: Config, env: Env | None) -> Callable[[int], HostEnvironme
         return lambda num_envs: take_options(config.env, partial(many, num_envs, config.threads), config.env_options)
     _, make = gymnasium_factory(config.env if env is None else env, config.env_options)
     mode = "async" if config.vector == "async" else "sync"
-    return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode)  # type: ignore[arg-type]
+    return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode, config.env_timeout)  # type: ignore[arg-type]
 
 
 def check_sampler(

@@ -266,6 +266,8 @@ class Config(Settings):
     """Settings of the environment itself, such as force."""
     vector: Literal["auto", "sync", "async"] = "auto"
     """auto: the fastest way there is; sync: Gymnasium in this process; async: Gymnasium, one process each."""
+    env_timeout: float | None = None
+    """Seconds that a step or reset may take of an environment that Gymnasium steps; none: any."""
     terms: tuple[str, ...] = ()
     """Reward terms, by name."""
     true_reward: str = "env"
@@ -305,6 +307,8 @@ class Config(Settings):
             part.check()
         require_positive("config", self, "steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
         require_positive("config", self, "threads")
+        if self.env_timeout is not None:
+            require_positive("config", self, "env_timeout")
         if self.vector not in ("auto", "sync", "async"):
             raise unknown("vector", self.vector, ("auto", "sync", "async"))
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number in [0, 2^32)")

@@ -97,7 +97,8 @@ def _death(status: int, worker: Worker) -> str:
     said = worker.said()
     worker.errors.close()
     sys.stderr.write(said)
-    if status in (DONE, FAILED, STOPPED, NO_SPACE):
+    left = [run for run in worker.share if not run.finished and not run.directory.error_file.exists()]
+    if status in (STOPPED, NO_SPACE) or (status in (DONE, FAILED) and not left):
         return ""
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return "\n".join([how, *said.splitlines()[-20:]])

@@ -1,6 +1,7 @@
 """What is left to do, and what came of the rest: the part that is the same wherever runs are executed."""
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,8 +143,12 @@ class Work:
                 self.failed.append(run)
             else:
                 left.append(run)
-        if death and left and self._died_too_often(left[0], death):
-            self.failed.append(left.pop(0))
+        if death and left:
+            if self._died_too_often(left[0], death):
+                self.failed.append(left.pop(0))
+            else:
+                how = death.partition("\n")[0]
+                print(f"{left[0].path}: its process died ({how}). It goes on from its last checkpoint", file=sys.stderr)
         if left:
             self.waiting.insert(0, left)
 
