@@ -109,7 +109,7 @@ def test_the_demo_says_which_runs_failed(tmp_path, monkeypatch, capfd):
     assert errors.count("FAILED") == errors.count("its process died") + 1 > 1
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stopped_command_checkpoints_and_resume_finishes(tmp_path, number):
     out = tmp_path / "runs"
     arguments = [*train(out), "--steps", "400000", "--seeds", "0-1"]

@@ -4,6 +4,7 @@ import signal
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +79,32 @@ def test_told_to_stop_it_leaves_checkpoints_and_goes_on_later(calm, tmp_path):
     assert not all(run.directory.finished for run in planned(root))
     assert bipars("resume", root, "--engine", "ray", "--workers", 2).wait() == 0
     assert outcome(root) == outcome(undisturbed)
+
+
+def test_an_abandoned_task_leaves(tmp_path):
+    from ray.cluster_utils import Cluster
+
+    settings = "update_period = 2000000, num_envs = 100, gradient_steps = 400, batch_size = 8192"
+    file = tmp_path / "long.toml"
+    file.write_text(f'steps = 100_000_000\n[[grid]]\nenv = "cartpole"\nmethod = "ppo"\nsettings.ppo = {{{settings}}}\n')
+    root = tmp_path / "out"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        lock = root / "cartpole/none/ppo/seed-0000/lock"
+        process = bipars("suite", "run", file, "--out", root, "--engine", "ray", "--address", cluster.address)
+        while not (lock.exists() and lock.read_text()):
+            assert process.poll() is None
+            time.sleep(0.02)
+        task = Path(f"/proc/{lock.read_text().split()[0]}")
+        assert task.exists()
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while task.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not task.exists()
+    finally:
+        cluster.shutdown()
 
 
 def test_files_travel_where_the_directory_is_not_seen(calm, tmp_path):

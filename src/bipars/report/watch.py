@@ -5,6 +5,7 @@ answers only requests whose Host is that very address (so that no foreign name c
 page of another origin asks for.
 """
 
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,8 @@ from bipars.results.panels import collect
 from bipars.runs.lock import held
 
 ADDRESS = "127.0.0.1"
+SOCKET_SECONDS = 10.0
+"""What a reader gets to send its request, and to take what it is sent."""
 NAMES = ("127.0.0.1", "localhost")
 ANSWERS: dict[str, Callable[..., str]] = {"/": partial(render_page, live=True), "/content": render_content}
 
@@ -54,6 +57,7 @@ class Source:
 
 class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "bipars", ""
+    timeout = SOCKET_SECONDS
     source: Source
 
     def do_GET(self) -> None:
@@ -87,16 +91,23 @@ class Handler(BaseHTTPRequestHandler):
         """Quiet: a line per refresh would bury the address."""
 
 
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that leaves, or does not take its answer, is no error of ours."""
+        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
+            super().handle_error(request, client_address)
+
+
 def make_server(directory: Path, port: int) -> ThreadingHTTPServer:
     """Listening already; port 0 takes any that is free."""
     collect(directory)  # what cannot be shown is an error now, not in the browser
     handler = type("RunHandler", (Handler,), {"source": Source(directory)})
     try:
-        server = ThreadingHTTPServer((ADDRESS, port), handler)
+        return Server((ADDRESS, port), handler)
     except (OSError, OverflowError) as error:
         raise UsageError(f"--port is {port}: {error}. Use another, or 0 for any that is free") from error
-    server.daemon_threads = True
-    return server
 
 
 def watch(directory: Path, port: int) -> int:

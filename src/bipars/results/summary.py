@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import CheckpointError
-from bipars.results.formats import text_table
+from bipars.results.formats import harmless, text_table
 from bipars.results.statistics import interval
 from bipars.runs.directory import RunDirectory
 from bipars.runs.metrics import evaluated
@@ -99,11 +99,18 @@ def to_csv(cells: Sequence[CellSummary]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     head = ["run", "seed", "steps_per_episode", "steps_per_episode_over_all", "true_return"]
-    writer.writerow([*head, *(f"weight_{term}" for term in terms)])
+    writer.writerow([*head, *(harmless(f"weight_{term}") for term in terms)])
     for cell in cells:
         for i, seed in enumerate(cell.seeds):
             weights: list[Any] = [f"{cell.weights[t][i]:.4f}" if t in cell.weights else "" for t in terms]
             writer.writerow(
-                [cell.name, seed, f"{cell.final[i]:.2f}", f"{cell.whole[i]:.2f}", f"{cell.returns[i]:.4f}", *weights]
+                [
+                    harmless(cell.name),
+                    seed,
+                    f"{cell.final[i]:.2f}",
+                    f"{cell.whole[i]:.2f}",
+                    f"{cell.returns[i]:.4f}",
+                    *weights,
+                ]
             )
     return out.getvalue()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bipars.errors import BiparsError, UsageError
+from bipars.results.formats import csv_text
 from bipars.results.statistics import evaluation_grid, newest_on_grid
 from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import write_atomically
@@ -71,7 +72,8 @@ def export(directory: Path, grid: int | None = None) -> list[Path]:
     table = load_results(directory, grid)
     parquet = io.BytesIO()
     table.write_parquet(parquet)
-    written = {directory / "curves.csv": table.write_csv().encode(), directory / "curves.parquet": parquet.getvalue()}
+    text = csv_text(table.columns, table.iter_rows())
+    written = {directory / "curves.csv": text.encode(), directory / "curves.parquet": parquet.getvalue()}
     for path, content in written.items():
         write_atomically(path, content)
     return list(written)

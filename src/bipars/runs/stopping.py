@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a question between two rounds."""
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP) as a question between two rounds."""
 
 import signal
 import threading
@@ -11,7 +11,7 @@ Stop = Callable[[], bool]
 
 @contextmanager
 def stop_requests() -> Iterator[Stop]:
-    """Turns Ctrl-C and SIGTERM into a question the loop asks between rounds; a second Ctrl-C interrupts at once."""
+    """Turns these signals into a question the loop asks between rounds; a second Ctrl-C interrupts at once."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # signals reach the main thread alone
         return
@@ -23,7 +23,10 @@ def stop_requests() -> Iterator[Stop]:
             raise KeyboardInterrupt
         asked = True
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as `nohup` has it
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, ask) for number in numbers}
     try:
         yield lambda: asked
     finally:

@@ -16,11 +16,17 @@ GRACE_SECONDS = 8.0
 """What a round gets to end, once the process was asked to leave; after that its last checkpoint must do."""
 
 
-def leave_in_time(stop: Stop) -> None:
-    """Ends the process a little after it was asked to, whatever it is doing: a kill loses nothing either."""
+def leave_in_time(stop: Stop, abandoned: Stop) -> None:
+    """Ends the process a little after it was asked to, whatever it is doing: a kill loses nothing either.
+
+    One that was abandoned leaves at once, as if it had been killed with whoever started it: a checkpoint that is not
+    due would make an environment that cannot be saved begin new episodes.
+    """
 
     def watch() -> None:
         while not stop():
+            if abandoned():
+                os._exit(STOPPED)
             time.sleep(0.2)
         time.sleep(GRACE_SECONDS)
         os._exit(STOPPED)
@@ -45,12 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     agree(options.agreed)
     status = DONE
-    with own_cores(options.cores), stop_requests() as asked:
-
-        def stop() -> bool:
-            return asked() or os.getppid() != options.parent  # an orphan saves its work and leaves
-
-        leave_in_time(stop)
+    with own_cores(options.cores), stop_requests() as stop:
+        leave_in_time(stop, lambda: os.getppid() != options.parent)
         for path in options.runs:
             if stop():
                 return STOPPED

@@ -1,0 +1,190 @@
+"""Signals, abandoned workers and readers, and what a spreadsheet would execute."""
+
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from bipars.cli import main
+from bipars.program import complete, configure
+from bipars.report.watch import Handler, make_server
+from bipars.results.formats import csv_text
+from bipars.results.summary import summarise_runs, to_csv
+from bipars.runs.checkpoint import verified_checkpoints
+from bipars.runs.directory import RunDirectory, find_runs
+from bipars.runs.execute import cut_timings, execute
+from commands import train
+from envs_of_others import QUICK
+from fake_runs import fake_cell
+
+LONG = ["--steps", "40000000", "--checkpoint-every", "1000000"]
+
+
+def start(command, **how):
+    return subprocess.Popen([sys.executable, "-m", "bipars.cli", *command], **how)
+
+
+def until(process, condition):
+    while process.poll() is None and not condition():
+        time.sleep(0.02)
+
+
+def rows(run):
+    return run.metrics_file.read_bytes().count(b"\n") if run.metrics_file.exists() else 0
+
+
+def test_a_closed_terminal_checkpoints(tmp_path):
+    run = RunDirectory(tmp_path / "runs" / "seed-0000")
+    leader, follower = pty.openpty()
+    command = ["setsid", "--ctty", "--wait", sys.executable, "-m", "bipars.cli", *train(tmp_path / "runs"), *LONG]
+    process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    reader = threading.Thread(target=drain, args=(leader, stop := threading.Event()))
+    reader.start()
+    until(process, lambda: rows(run) > 3)
+    stop.set()
+    reader.join()
+    os.close(leader)
+    process.wait(timeout=120)
+    deadline = time.monotonic() + 60
+    while run.state == "running" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    ((manifest, _),) = verified_checkpoints(run.checkpoints)
+    assert manifest.round == rows(run) > 3
+
+
+def drain(terminal, stop):
+    """Somebody looks at it, or the command would wait with its output."""
+    import select
+
+    while not stop.is_set():
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 4096)
+
+
+def test_nohup_is_respected(tmp_path):
+    run = RunDirectory(tmp_path / "runs" / "seed-0000")
+    command = ["nohup", sys.executable, "-m", "bipars.cli", *train(tmp_path / "runs"), *LONG]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(process, lambda: rows(run) > 2)
+    process.send_signal(signal.SIGHUP)
+    seen = rows(run)
+    until(process, lambda: rows(run) > seen + 5)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(timeout=120) == 130
+
+
+def worker_of(run):
+    return int(run.lock_file.read_text().split()[0])
+
+
+def alive(pid):
+    return os.path.exists(f"/proc/{pid}")
+
+
+def test_a_runner_killed_alone_on_a_gymnasium_task_resumes_to_the_same_bytes(tmp_path):
+    """Its worker leaves as if it had been killed too, so that no checkpoint makes episodes begin that would not."""
+    data = {"env": "Pendulum-v1", "terms": ["noise"], "steps": 64 * 60, "checkpoint_every": 20, "ppo": QUICK}
+    config = complete(configure(data | {"evaluation_episodes": 1}))
+    calm = RunDirectory.create(tmp_path / "calm" / "seed-0000", config)
+    assert start(["resume", calm.path.parent, "--workers", "1"]).wait() == 0
+    run = RunDirectory.create(tmp_path / "wild" / "seed-0000", config)
+    for at in (5, 27):
+        process = start(["resume", run.path.parent, "--workers", "1"])
+        until(process, lambda at=at: rows(run) >= at)
+        worker = worker_of(run)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while alive(worker) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not alive(worker)
+        assert not run.finished
+    assert main(["resume", str(run.path.parent), "--workers", "1"]) == 0
+    for name in ("metrics.jsonl", "result.json"):
+        assert (run.path / name).read_bytes() == (calm.path / name).read_bytes()
+    assert len(run.timings_file.read_text().splitlines()) == 60
+
+
+def test_an_abandoned_worker_leaves_in_the_middle_of_an_update(tmp_path):
+    settings = {"update_period": 2_000_000, "num_envs": 100, "gradient_steps": 400, "batch_size": 8192}
+    config = complete(configure({"env": "cartpole", "terms": ["harmful"], "steps": 10**9, "ppo": settings}))
+    run = RunDirectory.create(tmp_path / "runs" / "seed-0000", config)
+    process = start(["resume", run.path.parent, "--workers", "1"], stderr=subprocess.DEVNULL)
+    until(process, run.lock_file.exists)
+    time.sleep(1)
+    worker = worker_of(run)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(worker)
+
+
+def test_timings_have_every_round_once(tmp_path):
+    config = complete(configure({"env": "Pendulum-v1", "terms": ["noise"], "steps": 64 * 6, "ppo": QUICK}))
+    run = RunDirectory.create(tmp_path / "run", config)
+    answers = iter([False, True])
+    assert not execute(run, lambda: next(answers))
+    with open(run.timings_file, "a") as timings:  # as a killed process leaves it
+        timings.write('{"round": 2, "step": 128}\n{"round": 3, "step": 192}\n[]\n{"rou')
+    cut_timings(run.timings_file, 2)
+    assert [line[:11] for line in run.timings_file.read_text().splitlines()] == ['{"round": 1', '{"round": 2']
+
+
+def test_readers_that_leave_or_wait_are_no_error(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(Handler, "timeout", 0.3)
+    fake_cell(tmp_path, "mgl", [0.0], weight=-2.0)
+    with make_server(tmp_path, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        port = server.server_address[1]
+        request = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+        silent = socket.create_connection(("127.0.0.1", port))  # never asks
+        hasty = socket.create_connection(("127.0.0.1", port))
+        hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        hasty.sendall(request)
+        hasty.close()  # resets the connection before the page of megabytes is sent
+        lazy = socket.create_connection(("127.0.0.1", port))
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.sendall(request)  # and never reads
+        assert silent.recv(1) == b""  # the server hangs up
+        time.sleep(1.5)
+        server.shutdown()
+        thread.join()
+        silent.close()
+        lazy.close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+FORMULAS = ["=1+1", " =1+1", "\t@SUM(A1)", "  -cmd", "\u00a0=2"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_formula_is_text_in_every_table(tmp_path, text):
+    assert csv_text([text], [[text, -1.5]]) == f"'{text}\n'{text},-1.5\n"
+    root = fake_cell(tmp_path / "runs" / text / "t" / "m", "mgl", [0.0], weight=1.0, terms=(text,)).parents[2]
+    table = to_csv(summarise_runs(find_runs(root), root))
+    assert f"\n'{text}" in table
+    assert ",'" not in table  # numbers stay numbers
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_an_exported_table_has_no_formula(tmp_path, text):
+    pytest.importorskip("polars")
+    from bipars.results.table import export
+
+    fake_cell(tmp_path / "mgl", "mgl", [0.0, 0.1], weight=-1.0, terms=(text,))
+    export(tmp_path)
+    head, first, *_ = (tmp_path / "curves.csv").read_text().splitlines()
+    assert head.startswith("cell,env,terms,method,seed,step")
+    assert f",'{text}," in first
+    assert ",-" in first  # numbers stay numbers
