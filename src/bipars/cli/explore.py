@@ -50,10 +50,10 @@ class Demo:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed, side by side in one run."""
+    """Measure speed, side by side in one run; or what faults do."""
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
-    """What to measure: cartpole, methods, mujoco or suite."""
+    """What to measure: cartpole, methods, mujoco or suite; or faults, which takes hours at its full size."""
     updates: int | None = None
     """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco and 60 for suite."""
     methods: tuple[str, ...] | None = None
@@ -62,15 +62,18 @@ class Bench:
     """`bench methods`: directory for tables (CSV) and the figure of growth (PNG)."""
     envs: int | None = None
     """`bench mujoco`: environments side by side; by default 20, as in training."""
+    scale: float | None = None
+    """`bench faults`: multiplies 300 kills, 1,000 corruptions, 500 hostile files and 10 lost nodes; such as 0.02."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, methods, mujoco, suite
+        from bipars.bench import cartpole, faults, methods, mujoco, suite
 
         benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
             "cartpole": (cartpole.run_bench, 30),
             "methods": (partial(methods.run_bench, methods=self.methods or (), out=self.out), 10),
             "mujoco": (partial(mujoco.run_bench, num_envs=mujoco.NUM_ENVS if self.envs is None else self.envs), 4),
             "suite": (suite.run_bench, 60),
+            "faults": (lambda updates: faults.run_bench(1.0 if self.scale is None else self.scale), 1),
         }
         if self.what not in benchmarks:
             raise unknown("benchmark", self.what, benchmarks)
@@ -82,6 +85,10 @@ class Bench:
             raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
         if self.what != "mujoco" and self.envs is not None:
             raise UsageError(f"bench {self.what} does not take --envs; bench mujoco does")
+        if self.what != "faults" and self.scale is not None:
+            raise UsageError(f"bench {self.what} does not take --scale; bench faults does")
+        if self.what == "faults" and self.updates is not None:
+            raise UsageError("bench faults does not take --updates; its size is --scale")
         run_bench, usual = benchmarks[self.what]
         return run_bench(self.updates or usual)
 

@@ -34,6 +34,9 @@ def damages(run: RunDirectory) -> list[str]:
         except CheckpointError as error:
             found.append(str(error))
     found += _snapshot_damages(run)
+    newest = newest_manifest(run.checkpoints)
+    if run.finished and newest is not None and newest.round != config.num_updates:
+        found.append(f"{run.checkpoints} lacks the checkpoint of the last round; its newest is of round {newest.round}")
     if run.kind == "agent" and not any(run.checkpoints.glob("*.json")):
         found.append(f"{run.path} is a saved agent without a checkpoint")
     return list(dict.fromkeys(found))
