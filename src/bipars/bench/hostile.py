@@ -50,6 +50,7 @@ class Commands:
 
     def run(self, arguments: list[str]) -> tuple[Any, str]:
         if self.process is None or self.process.poll() is not None:
+            self.close()
             command = [sys.executable, "-P", "-c", LOOP]
             self.process = subprocess.Popen(
                 command,
@@ -75,7 +76,7 @@ class Commands:
     def close(self) -> None:
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            self.process.communicate()
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

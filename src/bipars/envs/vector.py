@@ -128,10 +128,14 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._check(obs, "step()")
         if not spaces.is_number(reward):
             raise EnvError(f"{self._name}: step() returned the reward {reward!r:.80}; expected a single number")
-        for name, value in (("terminated", terminated), ("truncated", truncated)):
-            if type(value) is not bool and not _is_boolean(value):
-                raise EnvError(f"{self._name}: step() returned {name} {value!r:.80}; expected True or False")
+        if type(terminated) is not bool or type(truncated) is not bool:
+            self._check_ends(terminated, truncated)
         return obs, reward, terminated, truncated, info
+
+    def _check_ends(self, terminated: Any, truncated: Any) -> None:
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
+            if not _is_boolean(value):
+                raise EnvError(f"{self._name}: step() returned {name} {value!r:.80}; expected True or False")
 
     def _left(self, where: str, error: BaseException) -> EnvError:
         if isinstance(error, SystemExit):
@@ -172,7 +176,9 @@ def _in_words(where: str) -> Iterator[None]:
 
 
 def _is_boolean(value: Any) -> bool:
-    return isinstance(value, (np.bool_, np.ndarray)) and np.shape(value) == () and value.dtype == bool
+    if isinstance(value, np.ndarray):
+        return value.shape == () and value.dtype == bool
+    return isinstance(value, (bool, np.bool_))
 
 
 class _TooLate(BaseException):

@@ -153,7 +153,7 @@ class RunDirectory:
         """Whether its files have checksums: runs of earlier versions have none."""
         return self._about["format"] != WITHOUT_CHECKSUM
 
-    @property
+    @functools.cached_property
     def _about(self) -> dict[str, Any]:
         about, content = self._read(self.config_file)
         if not isinstance(about.get("config"), dict):
