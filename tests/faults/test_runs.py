@@ -18,10 +18,11 @@ from bipars.program import Objects, build, complete
 from bipars.results.summary import summarise_runs
 from bipars.runs import directory
 from bipars.runs.checkpoint import decode_tree, verified_checkpoints
-from bipars.runs.directory import RunDirectory, check_root
+from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute, load_weights
 from bipars.runs.metrics import MetricsWriter, encode_row, read_last_row, read_metrics
 from bipars.runs.reuse import with_weights_from
+from bipars.runs.root import check_root
 from bipars.settings.config import Config, PPOConfig
 from bipars.terms.term import RewardTerm
 

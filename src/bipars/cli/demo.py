@@ -7,7 +7,7 @@ from bipars.report.build import write_report
 from bipars.report.curves import plot_curves
 from bipars.report.text import show_results
 from bipars.results.panels import collect
-from bipars.runs.directory import check_root
+from bipars.runs.root import check_root
 from bipars.suite.finish import runner_of
 from bipars.suite.local import run_locally
 from bipars.suite.manifest import is_suite, record

@@ -138,7 +138,7 @@ class Run:
     """Import the code that the TOML file names, such as import:module.function, without asking."""
 
     def run(self) -> int:
-        from bipars.runs.directory import check_root
+        from bipars.runs.root import check_root
         from bipars.suite.finish import runner_of
         from bipars.suite.manifest import is_suite, record
         from bipars.suite.plan import Changes, load_suites

@@ -74,8 +74,9 @@ class TrainFlags:
     def run(self) -> int:
         from bipars.program import complete, configure
         from bipars.report.text import show_results
-        from bipars.runs.directory import RunDirectory, check_root, seed_directory
+        from bipars.runs.directory import RunDirectory, seed_directory
         from bipars.runs.reuse import with_weights_from
+        from bipars.runs.root import check_root
         from bipars.settings.importing import agree_typed
         from bipars.settings.seeds import parse_seeds
         from bipars.suite.finish import STOPPED, finish, local_engine, runner_of

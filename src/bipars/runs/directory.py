@@ -15,6 +15,7 @@ from bipars.runs.consent import remember, take_names
 from bipars.runs.files import (
     LEFTOVERS,
     is_number,
+    is_unused,
     read_file,
     read_json,
     refuse_links,
@@ -85,7 +86,7 @@ class RunDirectory:
             if run.config_file.exists():
                 run._check_same(config, kind, own, elsewhere)
                 return run
-            if run.path.exists() and not _is_unused(run.path):
+            if run.path.exists() and not is_unused(run.path):
                 raise RunDirectoryError(f"{run.path} exists and is not a run of bipars. {elsewhere}")
             run.path.mkdir(parents=True, exist_ok=True)
             write_checked(
@@ -310,28 +311,3 @@ def _difference(a: dict[str, Any], b: dict[str, Any]) -> str:
 
 def seed_directory(root: str | os.PathLike[str], seed: int) -> Path:
     return Path(root) / f"seed-{seed:04d}"
-
-
-OURS = {
-    "curves.csv", "curves.parquet", "curves.png", "figures", "paper.json", "paper.md", "report", "report.html",
-    "results.csv", "results.md", "runner.lock", "suite.json",
-}  # fmt: skip
-"""What we write beside runs."""
-
-
-def _is_unused(path: Path) -> bool:
-    """A directory without files: new, or of a process that was killed before it wrote its first one."""
-    return path.is_dir() and all(entry.is_dir() or entry.match(LEFTOVERS) for entry in path.rglob("*"))
-
-
-def check_root(root: Path) -> None:
-    """Refuses a directory for runs that holds anything but runs."""
-    try:
-        if root.exists() and not root.is_dir():
-            raise RunDirectoryError(f"{root} is a file. Choose another --out")
-        entries = list(root.iterdir()) if root.exists() else []
-    except OSError as error:
-        raise RunDirectoryError(f"{root} cannot be used: {error.strerror}. Choose another --out") from error
-    for entry in entries:
-        if entry.name not in OURS and not any(entry.rglob("config.json")) and not _is_unused(entry):
-            raise RunDirectoryError(f"{root} holds '{entry.name}', which is not a run of bipars. Choose another --out")

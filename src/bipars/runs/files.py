@@ -67,6 +67,11 @@ def write_checked(path: Path, value: dict[str, Any], replace: bool = True) -> No
     write_json(path, value | {CHECKSUM: sha256(encode_json(value))}, replace)
 
 
+def is_unused(path: Path) -> bool:
+    """A directory without files: new, or of a process that was killed before it wrote its first one."""
+    return path.is_dir() and all(entry.is_dir() or entry.match(LEFTOVERS) for entry in path.rglob("*"))
+
+
 def refuse_links(*paths: Path) -> None:
     """What we write to must be where it seems to be."""
     for path in paths:

@@ -13,9 +13,10 @@ from typing import Any
 
 from bipars.errors import CheckpointError, RunDirectoryError, UsageError
 from bipars.runs.consent import remember, take_names
-from bipars.runs.directory import RunDirectory, check_root, seed_directory
+from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.files import read_file, read_json, refuse_outside, verify_checksum, write_checked
 from bipars.runs.reuse import reusing
+from bipars.runs.root import check_root
 from bipars.runs.verify import result_damages
 from bipars.runs.versions import versions
 from bipars.settings.base import check_types, require
