@@ -142,7 +142,6 @@ HARMLESS = {
     "a command that is none": with_about(command=3),
     "a command of names": with_about(command={"a": 1}),
     "versions that are none": with_about(versions=[1]),
-    "objects that are none": with_about(objects=3),
     "a method nobody knows": with_config(method="nope"),
     "a name that moves the cursor": with_config(env="\x1b[2J"),
     "steps beyond counting": with_config(steps=10**17),
@@ -240,6 +239,23 @@ def test_a_suite_file_of_other_types_is_named(tmp_path, capfd, change):
         assert main([*command, str(out)]) == 2
         assert "suite.json" in capfd.readouterr().err
     assert main(["report", str(out), "--text"]) == 0
+
+
+@pytest.mark.parametrize("objects", [3, [], {"terms": 3}, {"terms": [[]]}])
+def test_objects_that_are_none_are_named(root, objects):
+    with_about(objects=objects)(root / "seed-0002")
+    with pytest.raises(BiparsError, match=r"config\.json is damaged: its objects are"):
+        bipars.BiPaRS.load(root / "seed-0002")
+
+
+def test_settings_beyond_reason_are_no_traceback(tmp_path):
+    bipars.BiPaRS("cartpole", terms=["harmful"], ppo={"num_envs": 2}).save(tmp_path / "agent")
+    about = json.loads((tmp_path / "agent" / "config.json").read_text())
+    del about["checksum"]
+    about["config"]["ppo"] |= {"num_envs": 10**15, "update_period": 10**15}
+    write_checked(tmp_path / "agent" / "config.json", about)
+    with pytest.raises(BiparsError, match="cannot be loaded|holds no intact checkpoint"):
+        bipars.BiPaRS.load(tmp_path / "agent")
 
 
 def test_resume_goes_on_with_the_other_runs(root, capfd):

@@ -62,12 +62,17 @@ def measure_plan(cells: int) -> dict[str, float]:
 
 def _pretend(path: Path, config: dict[str, object], steps: int) -> None:
     """A finished run that did nothing."""
+    from bipars.runs.directory import FORMAT
+    from bipars.runs.files import sha256, write_checked
+
     path.mkdir(parents=True)
-    (path / "config.json").write_text(json.dumps({"kind": "run", "config": config}))
+    write_checked(path / "config.json", {"format": FORMAT, "kind": "run", "config": config})
     row = {"round": 1, "step": steps, "evaluation_return": 0.0, "evaluation_length": 0.0}
-    (path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    metrics = (json.dumps(row) + "\n").encode()
+    (path / "metrics.jsonl").write_bytes(metrics)
     result = {"steps": steps, "evaluation_return": 0.0, "evaluation_length": 0.0, "weights": {}}
-    (path / "result.json").write_text(json.dumps(result))
+    mark = {"metrics_size": len(metrics), "metrics_sha256": sha256(metrics)}
+    write_checked(path / "result.json", result | mark)
 
 
 def measure_engine(engine: str, workers: int, steps: int) -> dict[str, float]:

@@ -147,7 +147,12 @@ class RunDirectory:
     def objects(self) -> dict[str, Any] | None:
         """What of it were Python objects: env, terms, true_reward; None where nobody recorded it."""
         objects = self._about.get("objects")
-        return objects if isinstance(objects, dict) else None
+        if objects is None:
+            return None
+        terms = objects.get("terms", []) if isinstance(objects, dict) else None
+        if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
+            raise RunDirectoryError(f"{self.config_file} is damaged: its objects are {objects!r:.80}")
+        return objects
 
     @property
     def checksummed(self) -> bool:

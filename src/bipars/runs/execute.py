@@ -136,7 +136,15 @@ def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> t
     run = RunDirectory(path)
     if objects is NO_OBJECTS:
         require_agreed(named_code(run.config))
-    program = build(run.config, objects, share=False)
+    try:
+        program = build(run.config, objects, share=False)
+    except BiparsError:
+        raise
+    except Exception as error:  # whatever somebody's environment, or settings beyond reason, bring about
+        raise RunDirectoryError(
+            f"{run.path} cannot be loaded: {type(error).__name__}: {error!s:.300}. Are its settings, and what it was "
+            "trained with, the same as then?"
+        ) from error
     for manifest, content in verified_checkpoints(run.checkpoints, settings_digest(run.config)):
         source = str(run.checkpoints / manifest.tensors)
         return program, decode_tree(content, program.abstract_state(), source), manifest.round
