@@ -1,7 +1,9 @@
 """Nodes of a Ray cluster killed while they work on a suite."""
 
+import io
 import random
 import warnings
+from contextlib import redirect_stderr
 from pathlib import Path
 
 from bipars.bench.faults import Tally
@@ -30,8 +32,8 @@ def lose_nodes(count: int, scratch: Path) -> Tally:
     while tally.done < count and not tally.failures:
         attempt += 1
         root = scratch / f"wild-{attempt}"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own, and JAX's about Ray's forks
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # Ray says much of a node that is lost
+            warnings.simplefilter("ignore")  # its own, and JAX's about its forks
             _disturb(plan(root), count, tally, rng)
         if outcome(root) != expected:
             tally.failures.append(f"Ray nodes: suite {attempt} differs from the undisturbed one")

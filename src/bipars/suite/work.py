@@ -147,7 +147,7 @@ class Work:
             if self._died_too_often(left[0], death):
                 self.failed.append(left.pop(0))
             else:
-                how = death.partition("\n")[0]
+                how = death.partition("\n")[0][:200]
                 print(f"{left[0].path}: its process died ({how}). It goes on from its last checkpoint", file=sys.stderr)
         if left:
             self.waiting.insert(0, left)
