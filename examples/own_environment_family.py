@@ -11,7 +11,8 @@ import gymnasium
 import numpy as np
 
 import bipars
-from bipars.envs import EnvironmentFamily, gym, register
+from bipars.envs import EnvironmentFamily, register
+from bipars.settings.recipe import recipe
 
 
 class PointMass(gymnasium.Env):
@@ -38,15 +39,15 @@ def nearer(obs, action, next_obs, info):
 
 
 def preset(method, learner):
-    """As for any Gymnasium id, but with small updates, and few of them."""
-    usual = gym.preset(method, learner)
+    """As for any other environment, but with small updates, and few of them."""
+    usual = recipe(learner)
     if learner == "ppo":
         usual = replace(usual, ppo=replace(usual.ppo, update_period=1024, gradient_steps=80))
     return replace(usual, steps=20_480, evaluation_episodes=5)
 
 
 gymnasium.register("PointMass-v0", PointMass, max_episode_steps=50)
-register(EnvironmentFamily("PointMass-v0", preset, observations=("position", "velocity")))
+register(EnvironmentFamily("PointMass-v0", {"default": preset}, observations=("position", "velocity")))
 
 if __name__ == "__main__":
     agent = bipars.BiPaRS("PointMass-v0", terms=[bipars.RewardTerm("nearer", nearer)])

@@ -1,7 +1,7 @@
 """A method of one's own: weights that move by the sign of the meta-gradient, one number per term.
 
     python examples/own_method.py
-    bipars train --env cartpole --term harmful --method import:examples.own_method.sign --out runs/sign
+    bipars train --env cartpole --term harmful --preset paper --method import:examples.own_method.sign --out runs/sign
 
 An estimator has `init` and `update`. `update` is given the step that the policy just took and the gradient of the true
 return after it, and returns a gradient of phi. When phi steps, and on which samples, is not its business.
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import bipars
 from bipars.lower.base import After, LowerStep
-from bipars.methods import ADVANTAGE_SETTINGS, Method, through_advantages
+from bipars.methods import Method, by_estimator
 from bipars.upper.mgl import pull_back
 
 
@@ -41,14 +41,14 @@ class SignOfMetaGradient:
 
 sign = Method(
     "one weight per term, moved by the sign of its meta-gradient",
-    upper=lambda config, lower: through_advantages(config, lower, SignOfMetaGradient(lower.objective)),
+    upper=lambda config, lower: by_estimator(config, lower, SignOfMetaGradient(lower.objective)),
     learns_weights=True,
-    settings=ADVANTAGE_SETTINGS,
+    settings=("horizon",),
     learning_rate=1e-2,
     name="sign",
 )
 
 if __name__ == "__main__":
-    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=sign, seed=0)
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=sign, preset="paper")
     agent.learn(200_000, progress_bar=True)
     print(f"the harmful term's weight went from 1 to {agent.metrics[-1]['weight/harmful']:.2f}")

@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 from bipars import envs
 
 if TYPE_CHECKING:
-    from bipars.agent import BiPaRS
+    from bipars.agent import BiPaRS, compare
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
     from bipars.integrations.callbacks import Callback, TensorBoard
     from bipars.methods import Method
+    from bipars.report.report import Report
     from bipars.results.table import load_results
     from bipars.settings.config import (
         Config,
@@ -39,14 +40,16 @@ _HOMES = {
     "TensorBoard": "integrations.callbacks",
     "UpperConfig": "settings.config",
     "WeightConfig": "settings.config",
+    "Report": "report.report",
+    "compare": "agent",
     "load_results": "results.table",
 }
 
 __version__ = "0.2.0"
 __all__ = [
     "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DDPGUpperConfig", "DPBAConfig",
-    "LearnedWeightFunction", "Method", "PPOConfig", "Potential", "RewardTerm", "TensorBoard", "UpperConfig",
-    "WeightConfig", "__version__", "envs", "load_results",
+    "LearnedWeightFunction", "Method", "PPOConfig", "Potential", "Report", "RewardTerm", "TensorBoard",
+    "UpperConfig", "WeightConfig", "__version__", "compare", "envs", "load_results",
 ]  # fmt: skip
 
 

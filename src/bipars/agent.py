@@ -2,28 +2,44 @@
 
 import dataclasses
 import functools
+import os
+import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium
+import numpy as np
 from rich.console import Console
 
+from bipars.envs.gym import Factory
 from bipars.errors import UsageError
 from bipars.integrations.callbacks import Callback, UpdateFunction, as_callbacks
 from bipars.methods import Method, find_method
 from bipars.metrics import summarise
-from bipars.program import build, complete, configure
+from bipars.program import LearnedWeights, build, complete, configure
+from bipars.report.compare import FROZEN, ROLES, comparison_method
+from bipars.report.report import Report, make_report
+from bipars.results.panels import collect
 from bipars.rollout.finite import check_finite
 from bipars.rollout.make import Env, environment_name
+from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.objects import Terms, as_terms, method_name, potential_name, take_objects
 from bipars.runs.progress import describe, make_bar
+from bipars.runs.reuse import reusing
+from bipars.runs.snapshots import encode_snapshot, glance, snapshot_rounds
 from bipars.runs.stopping import stop_requests
 from bipars.settings.config import DDPGConfig, DDPGUpperConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.settings.importing import agree_typed
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
+from bipars.terms.values import odd_terms
 from bipars.trained import TrainedAgent, whole_number
 
+APART = 0.05
+"""Snapshots of an agent that learns in many small pieces are at least this part of its training apart."""
 ENDLESS = 10**12
 """Steps of training, where nobody has said how many."""
 
@@ -37,10 +53,11 @@ class BiPaRS(TrainedAgent):
 
     `env` is a Gymnasium id, an environment, or a function that makes one; `terms` are `RewardTerm`s or names of
     built-in ones; `method` is the name of one, or a `Method` of your own. `true_reward` is "env" (the environment's),
-    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `potential` is a `Potential`, or the
-    name of a built-in one, for the methods that take one. `ppo`, `weights`, `upper`, `dpba`, `ddpg` and `ddpg_upper`
-    change settings of one part: a dict changes what it names, a config object everything. With `threads`, MuJoCo steps
-    its environments on several cores, and PPO's critics learn beside the policy.
+    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `preset="paper"` starts from the
+    paper's settings for one of its tasks; the default is the same for every environment. `potential` is a `Potential`,
+    or the name of a built-in one, for the methods that take one. `ppo`, `weights`, `upper`, `dpba`, `ddpg` and
+    `ddpg_upper` change settings of one part: a dict changes what it names, a config object everything. With `threads`,
+    MuJoCo steps its environments on several cores, and PPO's critics learn beside the policy.
     """
 
     def __init__(
@@ -50,6 +67,7 @@ class BiPaRS(TrainedAgent):
         method: str | Method = "mgl",
         seed: int = 0,
         *,
+        preset: str = "default",
         true_reward: str | TermFunction = "env",
         potential: Potential | str | None = None,
         vector: Literal["auto", "sync", "async"] = "auto",
@@ -70,6 +88,7 @@ class BiPaRS(TrainedAgent):
             "vector": vector,
             "potential": potential if potential is None or isinstance(potential, str) else potential_name(potential),
             "method": method if isinstance(method, str) else method_name(method),
+            "preset": preset,
             "seed": seed,
             "threads": threads,
             "true_reward": true_reward if isinstance(true_reward, str) else "function",
@@ -91,11 +110,6 @@ class BiPaRS(TrainedAgent):
         program = build(config, objects, share=False)
         super().__init__(config, objects, recorded, program, program.init(config.seed), 0)
 
-    @functools.cached_property
-    def metrics(self) -> list[dict[str, Any]]:
-        """One row per update since this object was made."""
-        return []
-
     def learn(
         self,
         total_timesteps: float,
@@ -108,13 +122,13 @@ class BiPaRS(TrainedAgent):
         if steps is None or steps < 1:
             raise UsageError(f"total_timesteps is {total_timesteps!r}; expected a whole number of at least 1")
         callbacks = as_callbacks(callback)
-        end = self._rounds + -(-steps // period)
+        start, end = self._rounds, self._rounds + -(-steps // period)
 
         with stop_requests() as stop, _training_bar((end - self._rounds) * period, progress_bar) as show:
             try:
                 answers = [each.on_start(self) for each in callbacks]
                 while False not in answers and self._rounds < end and not stop():
-                    row = self._update()
+                    row = self._update(end, start)
                     show(period, row)
                     answers = [each.on_update(self, row) for each in callbacks]
                     if self._rounds % self.config.evaluation_every == 0:
@@ -124,15 +138,113 @@ class BiPaRS(TrainedAgent):
                     each.on_end(self)
         return self
 
-    def _update(self) -> dict[str, Any]:
+    def report(self, path: str | os.PathLike[str] | None = None) -> Report:
+        """What to do with each term, and why; with a `path` such as "report.html", also as a page there.
+
+            report = agent.report("report.html")
+            for v in report.verdicts:
+                print(v.term, v.advice, v.evidence)     # advice: "keep", "drop", "reverse" or "unsure"
+
+        One run tells which way each term points. `compare` tells what they gain, from several.
+        """
+        if not self.metrics:
+            raise UsageError(
+                "this agent has not learned yet, so there is nothing to report: call agent.learn(...) first"
+            )
+        with tempfile.TemporaryDirectory() as place:
+            run = RunDirectory.create(Path(place) / "agent", self.config, "agent", self._recorded)
+            self._write_record(run)
+            return make_report(collect(run.path), path)
+
+    def _update(self, end: int, start: int) -> dict[str, Any]:
         names = self._program.term_names
-        state, stats = self._program.iterate(self._state, self.config.seed)
+        state, stats = self._program.iterate(self._state, self.config.seed, end)
         check_finite(stats, names, self._rounds * self.config.lower.update_period)
         self._state = state
         self._rounds += 1
         row = {"round": self._rounds, "step": self.num_timesteps} | summarise(stats, names)
         self.metrics.append(row)
+        if self._rounds == 1 and names:
+            for line in odd_terms(np.asarray(stats.terms).reshape(-1, len(names)), names):
+                warnings.warn(line, stacklevel=3)
+        last = max(self._snapshots, default=0)
+        if self._rounds - start in snapshot_rounds(end - start) and self._rounds - last >= APART * self._rounds:
+            self._snapshots[self._rounds] = encode_snapshot(glance(state, stats.visited, len(names)))
         return row
+
+    @classmethod
+    def _on_weights_of(cls, learned: "BiPaRS", source: Path) -> "BiPaRS":
+        """A fresh agent whose weights are those of another, frozen, which was saved at `source`."""
+        config = reusing(learned.config, learned.config, source)
+        program = build(config, learned._objects, share=False)
+        state = program.init(config.seed, LearnedWeights(learned._state.weights, learned._state.observations))
+        agent = cls.__new__(cls)
+        TrainedAgent.__init__(agent, config, learned._objects, learned._recorded, program, state, 0)
+        return agent
+
+
+def compare(
+    env: str | Factory,
+    terms: Terms,
+    total_timesteps: float,
+    method: str | Method = "mgl",
+    *,
+    seeds: int | Sequence[int] = 5,
+    out: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
+    progress_bar: bool = False,
+    **settings: Any,
+) -> Report:
+    """What the terms gain: trains each seed with learned weights, as written, without them, and on the frozen weights.
+
+        report = bipars.compare(make_env, [RewardTerm("upright", upright)], 200_000, seeds=5, path="report.html")
+        print(report)
+
+    `env` is a Gymnasium id or a function that makes an environment; `settings` are those of `BiPaRS`. Trainings run in
+    this process, one after the other: four times as many as there are seeds. `out` is a directory that keeps the
+    agents; given again, it goes on with what is missing. `path` is for the page, as in `BiPaRS.report`.
+    """
+    if not isinstance(env, str) and not (callable(env) and not isinstance(env, gymnasium.Env)):
+        raise UsageError(f"env is {env!r:.80}; expected a Gymnasium id, or a function that makes an environment")
+    chosen = range(seeds) if isinstance(seeds, int) else seeds
+    if not len(chosen):
+        raise UsageError(f"seeds is {seeds!r}; expected how many, or which, such as 5 or [0, 1, 2]")
+    if not find_method(method).learns_weights:
+        raise UsageError(f"method is {method!r:.80}, which learns no weights; expected one that does, such as 'mgl'")
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch if out is None else out) / "compare"
+        for seed in chosen:
+            for name, make in _to_compare(env, terms, method, seed, settings, root).items():
+                place = seed_directory(root / name, seed)
+                saved = RunDirectory(place)
+                rows = saved.metrics if saved.config_file.exists() else []
+                if not rows or rows[-1]["step"] < total_timesteps:
+                    make().learn(total_timesteps, progress_bar=progress_bar).save(place)
+        return make_report(collect(root), path)
+
+
+def _to_compare(
+    env: str | Factory, terms: Terms, method: str | Method, seed: int, settings: Mapping[str, Any], root: Path
+) -> dict[str, Callable[[], BiPaRS]]:
+    """By the name of its directory, how each agent of a seed is made; the one with learned weights first."""
+    row = find_method(method)
+    own = method if isinstance(method, str) else method_name(method)
+    shared = {name: value for name, value in settings.items() if name not in LEARNERS_OWN}
+    agents: dict[str, Callable[[], BiPaRS]] = {own: functools.partial(BiPaRS, env, terms, method, seed, **settings)}
+    for role in ROLES:
+        other = comparison_method(row.learner, role)
+        agents[other] = functools.partial(BiPaRS, env, terms, other, seed, **shared)
+
+    def frozen() -> BiPaRS:
+        place, given = seed_directory(root / own, seed), None if isinstance(method, str) else method
+        learned = BiPaRS.load(place, env, terms, settings.get("true_reward"), method=given)
+        return BiPaRS._on_weights_of(learned, place)
+
+    return agents if row.shows_weights else agents | {FROZEN: frozen}
+
+
+LEARNERS_OWN = ("weights", "upper", "ddpg_upper", "dpba")
+"""Settings that agents with fixed weights have no use for."""
 
 
 @contextmanager

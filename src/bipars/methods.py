@@ -4,17 +4,18 @@ An upper level is put together here as optimisers are in optax: an estimator, wr
 when phi steps, and wrappers around that. Adding a row does not touch the loop.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import optax
 
 from bipars.errors import UsageError, unknown
 from bipars.lower.base import LowerLevel
+from bipars.lower.control import ControlGroup
 from bipars.lower.ddpg import DDPG
 from bipars.lower.ppo import PPO
-from bipars.nets.optimiser import adam, with_head_start
+from bipars.nets.optimiser import adam
 from bipars.nets.spaces import HasSpaces
 from bipars.settings.config import Config
 from bipars.settings.resolved import Form, ResolvedConfig
@@ -24,7 +25,6 @@ from bipars.shaping.potential_based import NoPotential, PotentialShaping
 from bipars.terms.builtin import TORQUE_LIMIT, TorqueTerm, import_function
 from bipars.terms.term import RewardTerm
 from bipars.upper.base import Estimator, UpperLevel
-from bipars.upper.baseline import Baseline
 from bipars.upper.deterministic import (
     DeterministicIncremental,
     DeterministicMapping,
@@ -32,12 +32,11 @@ from bipars.upper.deterministic import (
     MeasuredUnits,
 )
 from bipars.upper.em import ExplicitMapping
+from bipars.upper.evidence import WeightsByEvidence
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import MetaGradient
-from bipars.upper.noise_penalty import NoisePenalty
 from bipars.upper.rcpo import Multiplier
 from bipars.upper.schedule import ByRound, Deferred, Fixed, Interleaved
-from bipars.upper.trust import EarnedTrust
 from bipars.upper.unrolled import Unrolled
 
 UpperBuilder = Callable[[ResolvedConfig, Any], UpperLevel]
@@ -79,6 +78,8 @@ class Method:
     """Meaningless without a reward term; every method that learns weights is."""
     learner: Literal["ppo", "ddpg"] = "ppo"
     """The lower level: a stochastic policy (settings `ppo`) or a deterministic one (`ddpg`)."""
+    usual: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """Settings that the method starts from, whatever the preset says, by part."""
     name: str = ""
     """Of a method that is given as an object."""
 
@@ -90,9 +91,19 @@ class Method:
         learns = self.learns_weights and config.weights_from is None
         if self.deterministic:
             return DDPG(config.ddpg, spaces, num_terms, learns, self.shows_weights, config.threads)
-        holds = config.weights_from is not None
-        relative = config.upper.relative_value_loss
-        return PPO(config.ppo, spaces, num_terms, learns, self.shows_weights, relative, holds, config.threads)
+        if learns and config.upper.control_group:
+            control = PPO(config.ppo, spaces, num_terms, threads=config.threads)
+            return ControlGroup(replace(control, learns_weights=True, per_term=True), control)
+        return PPO(
+            config.ppo,
+            spaces,
+            num_terms,
+            learns,
+            self.shows_weights,
+            config.upper.relative_value_loss,
+            holds_statistics=config.weights_from is not None,
+            threads=config.threads,
+        )
 
     def shaping(self, config: Config, given: Potential | None) -> PotentialShaping:
         """How a potential shapes the reward; `given` is the user's, where the method takes one."""
@@ -117,8 +128,7 @@ class Method:
 def weights_adam(config: ResolvedConfig) -> optax.GradientTransformation:
     weights = config.weights
     # IMGL's gradients carry alpha, 1e-4: Adam's usual 1e-8 would not be small beside them.
-    rate = with_head_start(weights.learning_rate, weights.head_start)
-    return adam(rate, weights.max_grad_norm, eps=1e-16)
+    return adam(weights.learning_rate, weights.max_grad_norm, eps=1e-16)
 
 
 def discount(config: ResolvedConfig) -> float:
@@ -131,44 +141,43 @@ FEW_STEPS, FEW_MINIBATCHES = 64, 24
 products of matrices over the whole batch, with one row per step, instead of fetching rows of m numbers."""
 
 
-def through_advantages(config: ResolvedConfig, lower: PPO, estimator: Any, memory: float = 0.0) -> UpperLevel:
-    """phi learns by how modified advantages move with it. These can have a baseline, and the policy can do without
-    them: so terms can be made to earn trust. `memory`: see `NoisePenalty`."""
+def through_advantages(config: ResolvedConfig, lower: Any, estimator: Any) -> UpperLevel:
+    """phi learns by how modified advantages move with it.
+
+    Beside a control group that is for where weights deviate from one number per term, which follows the evidence.
+    """
+    if not isinstance(lower, ControlGroup):
+        return by_estimator(config, lower, estimator)
+    everywhere = config.weights.form == "scalar"
+    deviation = Fixed(lower) if everywhere else by_estimator(config, lower, estimator)
+    return WeightsByEvidence(deviation, config.weights.initial)
+
+
+def by_estimator(config: ResolvedConfig, lower: Any, estimator: Any) -> UpperLevel:
+    """Steps of phi along the estimator's gradients."""
     ppo, upper = config.ppo, config.upper
-    deferrable = hasattr(estimator, "advantage_cotangent")
-    if upper.noise_penalty:
-        estimator = NoisePenalty(estimator, upper.noise_penalty, memory)
     optimiser, later = weights_adam(config), discount(config)
     if upper.sampling == "round":
         return ByRound(lower, estimator, optimiser, later)
     few = ppo.gradient_steps <= FEW_STEPS and ppo.update_period <= FEW_MINIBATCHES * ppo.batch_size
     follow = upper.follow_weights
-    level: UpperLevel
-    if deferrable and few and config.weights.form != "scalar" and not follow:
-        level = Deferred(lower, estimator, optimiser, later)
-    else:
-        level = Interleaved(lower, estimator, optimiser, later, follow)
-    if upper.earned_trust:
-        level = EarnedTrust(level, ppo.num_envs, later, config.threads)
-    return Baseline(level, ppo.num_envs, later) if upper.baseline else level
+    if hasattr(estimator, "advantage_cotangent") and few and config.weights.form != "scalar" and not follow:
+        return Deferred(lower, estimator, optimiser, later)
+    return Interleaved(lower, estimator, optimiser, later, follow)
 
 
-def mgl(config: ResolvedConfig, lower: PPO) -> UpperLevel:
+def mgl(config: ResolvedConfig, lower: Any) -> UpperLevel:
     return through_advantages(config, lower, MetaGradient(lower.objective))
 
 
-def imgl(config: ResolvedConfig, lower: PPO) -> UpperLevel:
-    memory = config.upper.memory
+def imgl(config: ResolvedConfig, lower: Any) -> UpperLevel:
     rate, second_order = config.ppo.policy_learning_rate, config.upper.second_order
-    return through_advantages(
-        config, lower, IncrementalMetaGradient(lower.objective, rate, second_order, memory), memory
-    )
+    return through_advantages(config, lower, IncrementalMetaGradient(lower.objective, rate, second_order))
 
 
-def unrolled(config: ResolvedConfig, lower: PPO) -> UpperLevel:
-    ppo, length = config.ppo, config.upper.unroll
-    estimator = Unrolled(lower.objective, ppo.policy_learning_rate, ppo.max_grad_norm, length)
-    return through_advantages(config, lower, estimator, memory=1 - 1 / length)
+def unrolled(config: ResolvedConfig, lower: Any) -> UpperLevel:
+    rate, norm, length = config.ppo.policy_learning_rate, config.ppo.max_grad_norm, config.upper.unroll
+    return through_advantages(config, lower, Unrolled(lower.objective, rate, norm, length))
 
 
 def em(config: ResolvedConfig, lower: PPO) -> UpperLevel:
@@ -204,7 +213,7 @@ DETERMINISTIC_LEARNING_RATE = 1e-4
 """Step size of phi over DDPG, which takes many more steps than PPO: at 5e-4 the weights outrun the policy."""
 
 ROUND_SETTINGS = ("sampling", "relative_value_loss")
-ADVANTAGE_SETTINGS = (*ROUND_SETTINGS, "horizon", "baseline", "follow_weights", "noise_penalty", "earned_trust")
+ADVANTAGE_SETTINGS = (*ROUND_SETTINGS, "horizon", "follow_weights", "control_group")
 
 METHODS: dict[str, Method] = {
     "ppo": Method("no shaping: the true reward alone", initial_weight=0.0),
@@ -232,7 +241,7 @@ METHODS: dict[str, Method] = {
         learns_weights=True,
         discrete_form="per-action",
         continuous_form="state-action",
-        settings=(*ADVANTAGE_SETTINGS, "second_order", "memory"),
+        settings=(*ADVANTAGE_SETTINGS, "second_order"),
     ),
     "unrolled": Method(
         "unrolled differentiation: through the last K policy steps as they were taken, Adam included",
@@ -310,6 +319,7 @@ METHODS: dict[str, Method] = {
         continuous_form="state",
         learning_rate=DETERMINISTIC_LEARNING_RATE,
         learner="ddpg",
+        usual={"ddpg_upper": {"size_penalty": 0.0}},
     ),
 }
 

@@ -61,7 +61,7 @@ METRICS = (
         "share/NAME",
         "weights",
         "how much of the modified reward the weighted term makes up: the mean of its size per step, divided by the sum "
-        "of all sizes, the true reward's included; whether or not the policy follows it, for which see `trust`",
+        "of all sizes, the true reward's included",
     ),
     Metric(
         "weight_gradient_norm",
@@ -77,22 +77,23 @@ METRICS = (
         "signal-to-noise of the weight gradient",
     ),
     Metric(
-        "trust",
-        "trust",
-        "how far the policy follows the weighted terms: 0, the true advantage alone; 1, both equally",
-        "trust that the terms have earned",
-    ),
-    Metric(
-        "agreement_t",
-        "trust",
-        "agreement of the weighted terms' policy gradient with the true one, on samples phi had not seen, in standard "
-        "errors",
+        "agreement_t/NAME",
+        "evidence",
+        "how clearly the term's policy gradient agrees with the true reward's, in standard errors, over the newest "
+        "batches: above 2 it points up the true return, below -2 down",
+        "agreement with the true gradient",
     ),
     Metric(
         "true_gradient_t",
-        "trust",
-        "the same for the true gradient with itself: below 2 it cannot be told from noise",
+        "evidence",
+        "the same for the true gradient with itself: below 2 it cannot be told from noise, and nothing is learned of "
+        "the terms",
+        "clearness of the true gradient",
     ),
+    Metric("leader", "evidence", "0: undecided; 1: the policy that uses the terms leads; 2: the control group does"),
+    Metric("treated_return", "evidence", "true return of the newest episodes of the policy that uses the terms, mean"),
+    Metric("control_return", "evidence", "the same of the control group, which learns from the true reward alone"),
+    Metric("lead_t", "evidence", "by how many standard errors the former is ahead, before a decision"),
     Metric(
         "policy_gradient_norm",
         "policy",
@@ -105,6 +106,7 @@ METRICS = (
         "policy",
         "share of samples whose probability ratio has left PPO's clip after the update",
     ),
+    Metric("policy_learning_rate", "policy", "the policy's step size, where `ppo.target_kl` adapts it"),
     Metric("entropy", "policy", "entropy of the policy after the update, mean over some of the visited states"),
     Metric("policy_std", "policy", "standard deviation of its actions, where they are continuous"),
     Metric("modified_explained_variance", "critics", "1 - Var[return - V~] / Var[return], for the modified reward"),
@@ -164,7 +166,10 @@ def summarise(stats: RoundStats, term_names: Sequence[str]) -> dict[str, Any]:
             f"weight_p90/{name}": float(high),
             f"share/{name}": float(sizes[k]) / total if total else 0.0,
         }
-    return row | {name: float(value) for name, value in stats.log.items()}
+    for name, value in stats.log.items():
+        number = np.asarray(value, float)
+        row |= dict(zip(_keys(name, term_names) if number.ndim else [name], number.reshape(-1).tolist(), strict=True))
+    return row
 
 
 def _keys(kind: str, term_names: Sequence[str]) -> list[str]:

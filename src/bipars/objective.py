@@ -116,22 +116,34 @@ def discounted_suffix_sums(
 
 
 def gae(
-    reward: Float[Array, "time env"],
-    value: Float[Array, "time env"],
-    next_value: Float[Array, "time env"],
+    reward: Float[Array, "time env ..."],
+    value: Float[Array, "time env ..."],
+    next_value: Float[Array, "time env ..."],
     terminated: Bool[Array, "time env"],
     done: Bool[Array, "time env"],
     gamma: float,
     gae_lambda: float,
-) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
-    """Advantages and lambda-returns. `next_value` is V of the state reached, not of the state after a reset:
-    a truncated episode bootstraps from it, a terminated one does not, and the sum stops at both.
+) -> tuple[Float[Array, "time env ..."], Float[Array, "time env ..."]]:
+    """Advantages and lambda-returns, of one reward or of several on the last axis.
+
+    `next_value` is V of the state reached, not of the state after a reset: a truncated episode bootstraps from it, a
+    terminated one does not, and the sum stops at both.
     """
+    terminated = terminated.reshape(terminated.shape + (1,) * (reward.ndim - 2))
     error = reward + gamma * jnp.where(terminated, 0.0, next_value) - value
     advantage = discounted_suffix_sums(error, done, gamma * gae_lambda)
     return advantage, advantage + value
 
 
-def normaliser(advantage: Float[Array, "..."]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Mean and standard deviation that make advantages of one batch zero-mean and unit-variance."""
-    return jnp.mean(advantage), jnp.std(advantage) + 1e-8
+def normaliser(
+    advantage: Float[Array, "time env"], own: Float[Array, " env"] | None = None
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Mean and standard deviation that make advantages of one batch zero-mean and unit-variance.
+
+    `own` weighs environments: over those of the learner itself, where it has not acted in all.
+    """
+    if own is None:
+        return jnp.mean(advantage), jnp.std(advantage) + 1e-8
+    mean = jnp.average(advantage.mean(axis=0), weights=own)
+    variance = jnp.average(((advantage - mean) ** 2).mean(axis=0), weights=own)
+    return mean, jnp.sqrt(variance) + 1e-8

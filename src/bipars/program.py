@@ -59,9 +59,9 @@ class Program:
         weights, observations = learned or (None, None)
         return self.compiled_init(np.uint32(seed), weights, observations)
 
-    def iterate(self, state: TrainState, seed: int) -> tuple[TrainState, RoundStats]:
-        """One round; `state` itself stays as it was."""
-        return self.compiled_iterate(state, np.uint32(seed))
+    def iterate(self, state: TrainState, seed: int, end: int | None = None) -> tuple[TrainState, RoundStats]:
+        """One round; `state` itself stays as it was. The training ends after `end` rounds, usually all of them."""
+        return self.compiled_iterate(state, np.uint32(seed), np.int32(self.rounds if end is None else end))
 
     def abstract_state(self) -> TrainState:
         """Shapes and types of the state."""
@@ -91,20 +91,22 @@ class Objects:
 NO_OBJECTS = Objects()
 
 
-def preset(env: str, method: str = Config.method) -> Config:
+def preset(env: str, method: str | Method = Config.method, name: str = Config.preset) -> Config:
     """A configuration for the environment and method, every setting open to change."""
-    return family_preset(env, method, find_method(method).learner)
+    row = find_method(method)
+    called = method if isinstance(method, str) else row.name
+    return Config.from_dict(dict(row.usual), family_preset(env, name, called, row.learner))
 
 
 def configure(settings: Mapping[str, Any], method: Method | None = None) -> Config:
-    """The configuration with these settings; all others follow the environment and the method.
+    """The configuration with these settings; all others follow the preset and the method.
 
     `method` is the object, where the settings can only name it.
     """
     require(isinstance(settings, Mapping), "config", settings, "settings by name")
-    name = str(settings.get("method", Config.method))
-    base = family_preset(str(settings.get("env", Config.env)), name, (method or find_method(name)).learner)
-    return Config.from_dict(dict(settings), base)
+    name, env = str(settings.get("method", Config.method)), str(settings.get("env", Config.env))
+    base = preset(env, method or name, str(settings.get("preset", Config.preset)))
+    return Config.from_dict(dict(settings), replace(base, method=name))
 
 
 def complete(config: Config, objects: Objects = NO_OBJECTS, tried: dict[Any, Spaces] | None = None) -> ResolvedConfig:

@@ -20,6 +20,8 @@ from bipars.shaping.given import usual_potential
 TERM_LEARNING_RATES = {"beneficial": 1e-5}
 """Step size of phi where the paper gives one for the term's experiment; 5e-4 everywhere else."""
 DEFAULT_LEARNING_RATE = 5e-4
+DEVIATION_LEARNING_RATE = 3e-5
+"""Of where weights deviate from what the evidence says: by the end of a run, phi has taken some 50,000 steps."""
 MOST_STEPS_IN_ONE = 50
 """Sampling mode `round`: by how much its default step of phi is larger, at most."""
 
@@ -45,14 +47,16 @@ def resolve(config: Config, env: HasSpaces, method: Method | None = None) -> Res
     if not config.terms and (method.learns_weights or method.needs_terms):
         raise UsageError(f"method '{config.method}' learns from reward terms; give at least one term")
     check_sampling(config, method)
-    weights = resolve_weights(config, method, env)
     # What the method has no use for is as if nobody had asked for it.
     for name in method.settings:
         if not hasattr(config.upper, name):
             raise unknown(f"setting of method '{config.method}'", name, [part.name for part in fields(UpperConfig)])
     upper = UpperConfig(**{name: getattr(config.upper, name) for name in method.settings})
     if upper.sampling == "round":  # the paper's Algorithm 1 to the letter
-        upper = replace(upper, earned_trust=False, baseline=False, follow_weights=False)
+        upper = replace(upper, control_group=False, follow_weights=False)
+    if method.simplex or config.weights.simplex:
+        upper = replace(upper, control_group=False)
+    weights = resolve_weights(config, method, env, upper.control_group)
     follow = upper.follow_weights
     if follow is None:
         # Past its bound a weight no longer moves, so advantages had better not follow it there.
@@ -175,13 +179,12 @@ def resolve_form(config: Config, method: Method, env: HasSpaces) -> Form:
     return form
 
 
-def resolve_weights(config: Config, method: Method, env: HasSpaces) -> ResolvedWeights:
+def resolve_weights(config: Config, method: Method, env: HasSpaces, by_evidence: bool) -> ResolvedWeights:
     weights, form = config.weights, resolve_form(config, method, env)
-    rate = method.learning_rate or preset_learning_rate(config.terms)
+    rate = DEVIATION_LEARNING_RATE if by_evidence else method.learning_rate or preset_learning_rate(config.terms)
     if config.upper.sampling == "round":
         # One step of phi per round has to go as far as one after each of theta's, within reason.
         rate *= min(config.ppo.gradient_steps, MOST_STEPS_IN_ONE)
-        weights = replace(weights, head_start=0.0)
     simplex = method.simplex or weights.simplex
     if simplex:
         check_simplex(config, method)
@@ -197,6 +200,7 @@ def resolve_weights(config: Config, method: Method, env: HasSpaces) -> ResolvedW
             "learning_rate": weights.learning_rate or rate,
             "initial": initial,
             "simplex": simplex,
+            "by_evidence": by_evidence,
             "in_units": method.deterministic and method.learns_weights and not simplex,
         }
     )

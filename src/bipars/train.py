@@ -71,20 +71,23 @@ class BiLevel:
         env_key, network_key, _ = jax.random.split(jax.random.fold_in(jax.random.key(seed), 2**31), 3)
         return self.init_networks(network_key, weights, observations)._replace(env=self.sampler.reset(env_key))
 
-    def iterate(self, state: TrainState, seed: Int[Array, ""]) -> tuple[TrainState, RoundStats]:
-        """One round, lines 4-23."""
+    def iterate(
+        self, state: TrainState, seed: Int[Array, ""], end: Int[Array, ""] | None = None
+    ) -> tuple[TrainState, RoundStats]:
+        """One round, lines 4-23, of a training that ends after `end` of them, usually `rounds`."""
+        last = jnp.asarray(self.rounds if end is None else end)
         run_key, draw_key, evaluation_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.round), 3)
-        acting = self.acting(state)
-        env, batch = self.sampler.run(acting, state.env, run_key)  # lines 5-6, 15-16
-        context = ShapingContext(self.sampler, acting, state.observations, state.round)
+        behaviour = self.lower.behaviour(state.learner, state.weights)
+        env, batch = self.sampler.run(behaviour, state.env, run_key)  # lines 5-6, 15-16
+        context = ShapingContext(self.sampler, behaviour, state.observations, state.round)
         potential, shaping = self.potential.shape(state.potential, batch, context, jax.random.fold_in(run_key, 2**31))
         batch = batch._replace(potential=shaping)
-        learner, data = self.lower.prepare(state.learner, state.weights, batch)
+        learner, data = self.lower.prepare(state.learner, state.weights, batch, state.round / last)
         totals, sums, visited = self.observe(state.sums, batch, data.z)
         upper, learner, log = self.upper.update(state.upper, learner, data, draw_key)  # lines 7-14, 18-22
 
         round = state.round + 1
-        due = self.evaluation_every == 1 or (round % self.evaluation_every == 0) | (round == self.rounds)
+        due = self.evaluation_every == 1 or (round % self.evaluation_every == 0) | (round == last)
         acting = self.lower.act(learner, upper.weights)
         evaluation = self.sampler.evaluate_if(due, acting, evaluation_key, state.evaluation)
         log = dict(sorted((log | data.log | ({} if shaping is None else shaping.log)).items()))

@@ -11,6 +11,7 @@ import numpy as np
 
 from bipars.errors import UsageError
 from bipars.export import LearnedWeightFunction, ShapedEnv
+from bipars.lower.control import CONTROL, UNDECIDED
 from bipars.methods import Method
 from bipars.program import Objects, Program
 from bipars.rollout.acting import ActingPolicy
@@ -19,14 +20,16 @@ from bipars.rollout.make import Env
 from bipars.runs.checkpoint import replace_checkpoint, settings_digest
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
+from bipars.runs.files import write_atomically
+from bipars.runs.metrics import encode_row
 from bipars.runs.objects import Terms, as_terms, names_without, objects_again
+from bipars.runs.snapshots import read_snapshots, snapshot_file, write_snapshot
 from bipars.settings.importing import agree, agree_typed, named_code, require_agreed
 from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
 from bipars.terms.true_reward import TrueReward
 from bipars.train import TrainState
-from bipars.upper.trust import trust_of
 
 
 class TrainedAgent:
@@ -42,6 +45,9 @@ class TrainedAgent:
         rounds: int,
     ) -> None:
         """`recorded` says which of the `objects` a file cannot hold."""
+        self.metrics: list[dict[str, Any]] = []
+        """One row per update, those before the agent was saved and loaded among them."""
+        self._snapshots: dict[int, bytes] = {}
         self.config, self._objects, self._program, self._state, self._rounds = config, objects, program, state, rounds
         self._recorded = recorded
         self.terms = program.terms
@@ -91,10 +97,10 @@ class TrainedAgent:
         """`env` with the true reward plus every term times its learned weight, for any other library."""
         if self._program.algorithm.potential.shapes:
             raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to export")
-        if trust_of(self._state.upper) == 0:
+        if int(getattr(self._state.learner, "leader", UNDECIDED)) == CONTROL:
             warnings.warn(
-                "this agent's own policy no longer follows its terms (trust 0): new samples do not say that they point "
-                "up the true return. Another library will follow them; try without them as well",
+                "this agent's own policy learned without its terms: the control group earned more. Another library "
+                "will follow them; try without them as well",
                 stacklevel=2,
             )
         reward = TrueReward(self.config.true_reward, self._objects.true_reward)
@@ -122,8 +128,18 @@ class TrainedAgent:
         """
         run = RunDirectory.create(path, self.config, "agent", self._recorded)
         with run.owned():
+            self._write_record(run)
             replace_checkpoint(run.checkpoints, self._rounds, self._state, settings_digest(self.config))
         return run.path
+
+    def _write_record(self, run: RunDirectory) -> None:
+        """What a report needs: the metrics, and how the weights looked at some of the updates."""
+        if self.metrics:
+            write_atomically(run.metrics_file, b"".join(map(encode_row, self.metrics)))
+        for round, content in self._snapshots.items():
+            write_snapshot(run, round, content)
+        for round in read_snapshots(run).keys() - self._snapshots.keys():
+            snapshot_file(run, round).unlink()
 
     @classmethod
     def load(
@@ -149,6 +165,8 @@ class TrainedAgent:
         objects, recorded = objects_again(run, env, terms, true_reward, potential, method)
         agent = cls.__new__(cls)
         TrainedAgent.__init__(agent, run.config, objects, recorded, *load_state(path, objects))
+        agent.metrics = [row for row in run.metrics if row["round"] <= agent._rounds]
+        agent._snapshots = {round: content for round, content in read_snapshots(run).items() if round <= agent._rounds}
         return agent
 
 

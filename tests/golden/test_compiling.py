@@ -8,7 +8,7 @@ import pytest
 
 from bipars.compiling import compiled
 from bipars.program import build, complete, preset
-from bipars.settings.config import Config, PPOConfig
+from bipars.settings.config import Config, PPOConfig, UpperConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +59,15 @@ def test_a_round_leaves_the_types_it_found(method):
 @pytest.mark.parametrize("method", ["mgl", "rcpo"])
 def test_the_second_round_needs_no_second_program(method):
     ppo = PPOConfig(update_period=64, num_envs=2, gradient_steps=2, batch_size=16)
-    config = Config(env="Pendulum-v1", method=method, terms=("torque",), ppo=ppo, evaluation_episodes=1)
+    upper = UpperConfig(control_group=True)
+    config = Config(env="Pendulum-v1", method=method, terms=("torque",), ppo=ppo, upper=upper, evaluation_episodes=1)
     program = build(complete(config))
     loop, state = program.algorithm, program.init(0)
     for _ in range(2):
         state, _ = program.iterate(state, 0)
-    assert [
-        part._cache_size() for part in (loop.lower._prepare, loop.lower._policy_steps, loop.lower._value_steps)
-    ] == [1, 1, 1]
+    for lower in (loop.lower.treated, loop.lower.control) if method == "mgl" else (loop.lower,):
+        parts = lower._prepare, lower._policy_steps, lower._value_steps
+        assert [part._cache_size() for part in parts] == [1, 1, 1]
 
 
 def types(state):

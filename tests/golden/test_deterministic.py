@@ -171,7 +171,7 @@ def test_it_makes_no_difference_in_which_units_a_large_term_is_given(method):
         state = algorithm.init(jnp.uint32(0))
         _, batch = algorithm.sampler.run(algorithm.acting(state), state.env, jax.random.key(1))
         batch = batch._replace(reward=batch.obs[..., 0], terms=size * batch.obs[..., :2])
-        learner, data = algorithm.lower.prepare(state.learner, state.weights, batch)
+        learner, data = algorithm.lower.prepare(state.learner, state.weights, batch, 0.0)
         upper, learner, _ = algorithm.upper.update(state.upper, learner, data, jax.random.key(2))
         learned.append((ravel(learner.policy), size * upper.weights(batch.obs, None), learner.units))
     assert float(learned[0][2].weights.max()) < 1

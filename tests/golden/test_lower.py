@@ -79,9 +79,9 @@ def test_values_of_states_reached_are_those_of_the_critic_however_many_episodes_
     done.flat[rng.choice(38, ends, replace=False)] = True
     unlike = done | (np.arange(20) == 19)[:, None]
     next_obs[unlike] = rng.normal(size=(unlike.sum(), 3))
-    value, next_value = jax.jit(values)(critic, *map(jnp.asarray, (obs, next_obs, done)))
-    np.testing.assert_allclose(value, critic(jnp.asarray(obs))[..., 0], rtol=1e-5)
-    np.testing.assert_allclose(next_value, critic(jnp.asarray(next_obs))[..., 0], rtol=1e-5)
+    value, next_value = jax.jit(values)((critic,), *map(jnp.asarray, (obs, next_obs, done)))
+    np.testing.assert_allclose(value, critic(jnp.asarray(obs)), rtol=1e-5)
+    np.testing.assert_allclose(next_value, critic(jnp.asarray(next_obs)), rtol=1e-5)
 
 
 def test_clipped_surrogate_by_hand():

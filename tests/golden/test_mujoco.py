@@ -166,7 +166,7 @@ def test_a_run_is_step_after_step_to_the_last_bit(name, threads, hidden, relu, l
     one.reset(SEED)
     obs = other.reset(SEED)
     for part in np.split(noise, [100]):
-        steps = one.run(network, part)
+        steps = one.run(everywhere(one, network), part)
         for t, action in enumerate(steps.action):
             np.testing.assert_array_equal(steps.obs[t], obs)
             np.testing.assert_allclose(action, act(network, obs) + 0.3 * part[t], rtol=2e-4, atol=2e-4)
@@ -190,6 +190,10 @@ def test_a_run_is_step_after_step_to_the_last_bit(name, threads, hidden, relu, l
     assert ended >= 10
 
 
+def everywhere(env, network):
+    return [(network, range(env.num_envs))]
+
+
 def act(network, obs):
     x = np.clip((obs - network.mean) / network.std, -network.limit, network.limit)
     for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
@@ -205,10 +209,29 @@ def test_neither_threads_nor_companions_change_a_run(name, make):
     for count, threads in ((5, 1), (5, 3), (3, 1)):
         env = make(name, count, threads)
         env.reset(SEED)
-        runs.append(env.run(random_network(env, (64, 64), True, 10.0), noise[:, :count]))
+        runs.append(env.run(everywhere(env, random_network(env, (64, 64), True, 10.0)), noise[:, :count]))
     for other, count in zip(runs[1:], (5, 3), strict=True):
         np.testing.assert_array_equal(runs[0].action[:, :count], other.action)
         np.testing.assert_array_equal(runs[0].next_obs[:, :count], other.next_obs)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_two_networks_act_in_environments_of_their_own(threads):
+    """Each as if it had acted in all of them."""
+    noise = np.random.default_rng(0).normal(size=(30, 6, 3)).astype(np.float32)
+    networks = [random_network(MujocoEnvironment("Hopper-v5", 6), (8,), True, 10.0)]
+    networks.append(networks[0]._replace(biases=tuple(bias + 0.5 for bias in networks[0].biases)))
+    alone = []
+    for network in networks:
+        env = MujocoEnvironment("Hopper-v5", 6)
+        env.reset(1)
+        alone.append(env.run(everywhere(env, network), noise).action)
+    env = MujocoEnvironment("Hopper-v5", 6, threads)
+    env.reset(1)
+    both = env.run([(networks[0], range(4)), (networks[1], range(4, 6))], noise).action
+    np.testing.assert_array_equal(both[:, :4], alone[0][:, :4])
+    np.testing.assert_array_equal(both[:, 4:], alone[1][:, 4:])
+    assert not np.array_equal(alone[0], alone[1])
 
 
 def test_a_network_of_other_sizes_is_refused(make):
@@ -223,10 +246,10 @@ def test_a_network_of_other_sizes_is_refused(make):
     }
     for part, array in wrong.items():
         with pytest.raises(UsageError, match="expected .* for 11 observations and 3 actions"):
-            env.run(network._replace(**{part: array}), noise)
+            env.run(everywhere(env, network._replace(**{part: array})), noise)
     for shape in ((3, 2, 1), (3, 1, 3), (3, 3, 3)):
         with pytest.raises(UsageError, match=r"noise has shape .*; expected \(time, 2, 3\)"):
-            env.run(network, np.zeros(shape, np.float32))
+            env.run(everywhere(env, network), np.zeros(shape, np.float32))
 
 
 def test_a_run_that_is_interrupted_leaves_the_environments_where_they_were(make):
@@ -242,7 +265,7 @@ def test_a_run_that_is_interrupted_leaves_the_environments_where_they_were(make)
 
     env._next_starts = starts
     with pytest.raises(KeyboardInterrupt):
-        env.run(random_network(env, (4,), True, 10.0), np.zeros((100_000, 2, 3), np.float32))
+        env.run(everywhere(env, random_network(env, (4,), True, 10.0)), np.zeros((100_000, 2, 3), np.float32))
     assert len(asked) < 100
     for name, array in env.snapshot().items():
         np.testing.assert_array_equal(array, before[name], name)
@@ -256,7 +279,7 @@ def test_starts_drawn_ahead_are_those_of_the_seed_after_a_reset(make):
 
     def starts(seed):
         env.reset(seed)
-        return env.run(network, noise).obs
+        return env.run(everywhere(env, network), noise).obs
 
     once, others = starts(1), starts(2)
     np.testing.assert_array_equal(starts(1), once)

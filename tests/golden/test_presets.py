@@ -27,20 +27,23 @@ def test_mujoco_tasks_have_the_papers_settings():
     assert {task: find_family(task).term_scales["torque"] for task in w} == w
     rates = {}
     for method in ("em", "mgl", "imgl"):
-        config = resolve(configure({"env": "Hopper-v5", "method": method, "terms": ["torque:16"]}), HOPPER)
+        config = resolve(
+            configure({"env": "Hopper-v5", "preset": "paper", "method": method, "terms": ["torque:16"]}), HOPPER
+        )
         rates[method] = config.weights.learning_rate
         assert config.ppo.policy_hidden == config.ppo.value_hidden == (64, 64, 64)
         assert (config.ppo.clip, config.ppo.max_grad_norm, config.ppo.gamma) == (0.2, 1.0, 0.999)
         assert (config.weights.low, config.weights.high, config.weights.initial) == (-1.0, 1.0, 1.0)
         assert config.weights.max_grad_norm == 10.0
+        assert not config.upper.control_group
     assert rates == {"em": 5e-4, "mgl": 1e-3, "imgl": 1e-3}
-    assert preset("Walker2d-v5").steps == 4_800_000
-    humanoid = preset("Humanoid-v5", "imgl")
+    assert preset("Walker2d-v5", name="paper").steps == 4_800_000
+    humanoid = preset("Humanoid-v5", "imgl", "paper")
     assert (humanoid.ppo.policy_hidden, humanoid.upper.second_order) == ((32, 32), "none")
 
 
 def test_one_step_of_phi_per_round_goes_as_far_as_one_per_step_of_theta():
-    by_round = {"env": "cartpole", "terms": ["harmful"], "upper": {"sampling": "round"}}
+    by_round = {"env": "cartpole", "preset": "paper", "terms": ["harmful"], "upper": {"sampling": "round"}}
     assert complete(configure(by_round)).weights.learning_rate == pytest.approx(50 * 5e-4)
     given = by_round | {"weights": {"learning_rate": 1e-3}}
     assert complete(configure(given)).weights.learning_rate == 1e-3
@@ -54,13 +57,23 @@ def test_what_is_given_goes_before_the_preset():
     assert configure({}) == preset("cartpole")
 
 
-def test_environments_of_others_have_a_baseline_and_trust_for_those_who_ask():
-    assert preset("Pendulum-v1").upper == UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True)
-    given = configure({"env": "Pendulum-v1", "upper": {"earned_trust": True}})
-    assert given.upper == UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True, earned_trust=True)
-    for env in ("cartpole", "Hopper-v5"):
-        assert preset(env).upper.earned_trust
-        assert not preset(env).upper.baseline
+@pytest.mark.parametrize("method", ["ppo", "mgl", "ddpg-mgl"])
+def test_every_environment_starts_from_the_same_settings(method):
+    first = preset("cartpole", method)
+    for env in ("cartpole-continuous", "Pendulum-v1", "Hopper-v5", "Humanoid-v5", "MyOwn-v0"):
+        assert replace(preset(env, method), env="cartpole") == first
+    assert first.preset == "default"
+
+
+def test_the_papers_settings_are_for_its_tasks():
+    assert preset("cartpole", name="paper") == replace(Config(), preset="paper", env="cartpole")
+    with pytest.raises(
+        UsageError, match=r"preset 'paper' has no settings for 'Pendulum-v1', but for .*Hopper-v5.*cartpole"
+    ):
+        preset("Pendulum-v1", name="paper")
+    with pytest.raises(UsageError, match="unknown preset 'papre'.*'paper'"):
+        preset("cartpole", name="papre")
+    assert complete(configure({"env": "cartpole", "preset": "paper", "terms": ["harmful"]})).preset == "paper"
 
 
 def test_the_torque_term_takes_the_tasks_w():
@@ -106,9 +119,8 @@ def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start
 
 
 OTHER_VALUES = {
-    "sampling": "round", "second_order": "exact", "memory": 0.3, "unroll": 2, "horizon": "gamma-lambda",
-    "follow_weights": False, "noise_penalty": 0.5, "earned_trust": True,
-    "relative_value_loss": False, "baseline": True,
+    "sampling": "round", "second_order": "exact", "unroll": 2, "horizon": "gamma-lambda",
+    "follow_weights": False, "relative_value_loss": False, "control_group": True,
 }  # fmt: skip
 
 

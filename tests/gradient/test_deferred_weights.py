@@ -25,14 +25,14 @@ def test_phi_may_step_after_theta_where_advantages_do_not_follow(horizon, form):
             terms=("harmful", "beneficial"),
             ppo=PPOConfig(update_period=3 * 104, num_envs=3, gradient_steps=5, batch_size=32),
             weights=WeightConfig(form=form, hidden=(3, 2), low=-1.0, high=1.0, learning_rate=0.02),
-            upper=UpperConfig(noise_penalty=1.0, earned_trust=True, horizon=horizon),
+            upper=UpperConfig(horizon=horizon),
         )
     )
     deferred = build(config).algorithm
-    schedule = deferred.upper.upper
+    schedule = deferred.upper
     assert isinstance(schedule, Deferred)
     interleaved = Interleaved(schedule.lower, schedule.estimator, schedule.optimiser, schedule.discount)
-    at_once = replace(deferred, upper=replace(deferred.upper, upper=interleaved))
+    at_once = replace(deferred, upper=interleaved)
     ends = []
     for loop in (deferred, at_once):
         state, iterate = loop.init(jnp.uint32(0)), jax.jit(loop.iterate)

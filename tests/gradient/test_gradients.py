@@ -17,7 +17,6 @@ from bipars.upper.base import hessian_product
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient, first_and_outer_product
 from bipars.upper.mgl import MetaGradient, advantage_pull_back
-from bipars.upper.noise_penalty import NoisePenalty
 from bipars.upper.unrolled import Unrolled
 from problems import CLIP, CLIPPED, GAMMA, OBJECTIVES, assert_same, make_problem
 
@@ -269,32 +268,6 @@ def test_opg_reads_the_hessian_of_log_pi_as_minus_its_outer_product():
     assert_same(found - plain, ALPHA * hessian @ np.asarray(h), 1e-9)
 
 
-@pytest.mark.parametrize(("memory", "penalty"), [(0.6, 1.0), (0.9, 0.4), (0.0, 1.0)])
-def test_imgl_that_forgets_climbs_the_alignment_with_the_moves_it_remembers(memory, penalty):
-    """That of <v, d> / |d|^penalty, times |d|^penalty, with d = sum_k memory^k g~ of k steps ago; theta is held."""
-    problem, draws = make_problem(True, 2, "state-action"), minibatches(3, 16)
-    samples = problem.samples()
-    drawn = [jax.tree.map(lambda x, index=index: x[index], samples) for index in draws]
-    estimator = NoisePenalty(IncrementalMetaGradient(CLIPPED, ALPHA, "none", memory), penalty, memory)
-    policies, trace = [problem.policy], estimator.init(problem.policy, problem.weights, samples)
-    for minibatch in drawn:
-        policies.append(sgd(policies[-1], minibatch, minibatch.modified_advantage))
-        step, after = lower_step(policies[-2], minibatch), reached(policies[-1], samples)
-        found, trace = estimator.update(trace, step, after, problem.weights)
-    v = ravel(after.gradient)
-
-    def move(weights):
-        advantage = problem.modified_advantage(weights)
-        d = jnp.zeros_like(v)
-        for policy, minibatch, index in zip(policies[:-1], drawn, draws, strict=True):
-            d = memory * d + ravel(jax.grad(surrogate)(policy, minibatch, advantage[index], CLIPPED))
-        return d
-
-    length = jnp.linalg.norm(move(problem.weights)) ** penalty
-    alignment = jax.grad(lambda w: v @ move(w) / jnp.linalg.norm(move(w)) ** penalty)(problem.weights)
-    assert_same(found, jax.tree.map(lambda x: ALPHA * length * x, alignment))
-
-
 def test_first_imgl_step_is_mgl_times_alpha():
     """With h = 0 the second-order term vanishes, whatever its form."""
     problem = make_problem(False, 2, "per-action")
@@ -329,29 +302,6 @@ def test_cotangents_are_pulled_back_without_the_jacobian_of_all_advantages(conti
     found = advantage_pull_back(problem.weights, problem.data(samples), GAMMA, cotangents)
     for i in range(5):
         assert_same(jax.tree.map(lambda x, i=i: x[i], found), cotangents[i] @ samples.advantage_jacobian)
-
-
-@pytest.mark.parametrize("penalty", [1.0, 0.4])
-def test_noise_penalty_climbs_the_alignment_with_the_direction_of_the_step(penalty):
-    """At 1, the derivative of <v, g~> / |g~|; below, of <v, g~> / |g~|^penalty. Both times |g~|^penalty."""
-    problem = make_problem(True, 2, "state-action")
-    samples = problem.samples()
-    step = lower_step(problem.policy, samples)
-    after = reached(jax.tree.map(lambda x: 0.9 * x, problem.policy), samples)
-
-    def alignment(weights):
-        g = ravel(jax.grad(surrogate)(problem.policy, samples, problem.modified_advantage(weights), CLIPPED))
-        return ravel(after.gradient) @ g / jnp.linalg.norm(g) ** penalty
-
-    length = jnp.linalg.norm(ravel(step.gradient))
-    mgl = NoisePenalty(MetaGradient(CLIPPED), penalty)
-    found, _ = mgl.update(mgl.init(problem.policy, problem.weights, samples), step, after, problem.weights)
-    assert_same(mgl.advantage_cotangent(step, after) @ samples.advantage_jacobian, found)
-    expected = jax.tree.map(lambda x: x * length**penalty, jax.grad(alignment)(problem.weights))
-    assert_same(found, expected)
-    estimator = NoisePenalty(IncrementalMetaGradient(CLIPPED, ALPHA, "none"), penalty, memory=1.0)
-    imgl, _ = estimator.update(estimator.init(problem.policy, problem.weights, samples), step, after, problem.weights)
-    assert_same(imgl, jax.tree.map(lambda x: ALPHA * x, expected))
 
 
 def test_outer_product_from_either_side():

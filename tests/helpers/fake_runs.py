@@ -12,7 +12,7 @@ from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
 from bipars.nets.weights import make_weights, with_unit
 from bipars.results.panels import collect
-from bipars.results.verdict import verdicts
+from bipars.results.verdict import judgements
 from bipars.rollout.stats import Visited
 from bipars.runs.directory import WITHOUT_CHECKSUM, RunDirectory, seed_directory
 from bipars.runs.files import write_json
@@ -92,7 +92,31 @@ def _row(round, end, terms, weight, states, share):
     return json.loads(json.dumps(row))
 
 
-def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normalise=False, unit=None, simplex=False):
+def add_evidence(root, true=6.0, leader=1, **terms):
+    """Rows of evidence for every run below: t of the true gradient and of each term, one number or one per update."""
+    for file in sorted(root.rglob("metrics.jsonl")):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        named = {"true_gradient_t": true} | {f"agreement_t/{name}": t for name, t in terms.items()}
+        for i, row in enumerate(rows):
+            row |= {key: float(np.broadcast_to(t, len(rows))[i]) for key, t in named.items()} | {"leader": leader}
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def add_transitions(root, terms):
+    """A snapshot for every run below, with these values of the terms in the transitions visited."""
+    count = len(terms)
+    for file in sorted(root.rglob("metrics.jsonl")):
+        run = RunDirectory(file.parent)
+        obs, action = np.zeros((count, 4), np.float32), np.zeros(count, int)
+        weights = make_weights(jax.random.key(0), ResolvedWeights(), Spaces(4, DiscreteActions(2)), terms.shape[1])
+        z, nothing = np.ones_like(terms), np.zeros(1, np.float32)
+        episode = Episode(nothing, terms[:1], terms[:1], nothing)
+        save_snapshot(run, 1, Content(weights, None, Visited(obs, action, terms), z, episode))
+
+
+def fake_snapshots(
+    run, form="per-action", actions=2, terms=1, steps=30, normalise=False, unit=None, simplex=False, evidence=False
+):
     """Ten snapshots of a random weight function, random states, and an episode."""
     rng = np.random.default_rng(run.config.seed)
     discrete = form != "state-action"
@@ -102,6 +126,7 @@ def fake_snapshots(run, form="per-action", actions=2, terms=1, steps=30, normali
     )
     for i in range(1, 11):
         config = ResolvedWeights(form=form, learning_rate=1e-3, in_units=unit is not None, simplex=simplex)
+        config = replace(config, by_evidence=evidence)
         weights = make_weights(jax.random.key(100 * run.config.seed + i), config, spaces, terms)
         weights = jax.tree.map(lambda x, i=i: x * (1 + 20 * i), weights)
         weights = weights if unit is None else with_unit(weights, np.full(terms, unit, np.float32))
@@ -119,8 +144,8 @@ GOOD, MIDDLE, BAD = [-0.02, 0.0, -0.01, 0.0], [-0.5, -0.45, -0.55, -0.4], [-1.0,
 
 
 def task(root, learned, naive, plain, **weights):
-    """The verdict on a learner, and the two runs it is compared with."""
+    """What is said of a learner that is compared with naive shaping and none."""
     fake_cell(root / "mgl", "mgl", learned, **weights)
     fake_cell(root / "ns", "ns", naive, weight=1.0)
     fake_cell(root / "ppo", "ppo", plain, terms=())
-    return verdicts(collect(root).panels[0])[0]
+    return judgements(collect(root).panels[0])[0]

@@ -218,7 +218,7 @@ def test_bounds_do_not_move_weights_that_nobody_learns(method, weight):
 def test_a_replay_is_made_for_as_long_as_anybody_may_learn():
     agent = bipars.BiPaRS("cartpole-continuous", terms=["harmful"], method="ddpg-mgl")
     assert agent.config.ddpg.replay_capacity * 45 > 60 * 2**20
-    assert agent.config.steps == 100_000
+    assert agent.config.steps == 50_000
 
 
 def test_numpy_numbers_become_pythons_and_infinite_means_no_bound():

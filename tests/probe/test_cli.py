@@ -25,7 +25,7 @@ def test_train_writes_runs_and_says_what_came_of_them_then_does_not_redo_them(tm
     for seed in range(3):
         config = json.loads((out / f"seed-000{seed}" / "config.json").read_text())
         assert config["config"]["seed"] == seed
-        assert config["config"]["weights"]["learning_rate"] == 5e-4
+        assert config["config"]["weights"]["learning_rate"] == 3e-5
         assert config["versions"]["jax"]
         assert len((out / f"seed-000{seed}" / "metrics.jsonl").read_text().splitlines()) == 3
     written = {p: p.stat().st_mtime_ns for p in out.rglob("*.json*")}

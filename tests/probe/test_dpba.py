@@ -83,7 +83,7 @@ def test_the_network_has_one_output_per_discrete_action():
 
 
 def test_the_papers_two_sizes():
-    small, large = configure({"env": "cartpole"}).dpba, configure({"env": "Hopper-v5"}).dpba
+    small, large = (configure({"env": env, "preset": "paper"}).dpba for env in ("cartpole", "Hopper-v5"))
     assert (small.hidden, small.learning_rate, small.max_grad_norm) == ((16, 8), 5e-4, None)
     assert (large.hidden, large.learning_rate, large.max_grad_norm) == ((64, 64), 5e-4, 10.0)
 
@@ -113,7 +113,7 @@ def test_the_correction_takes_the_potential_out_of_the_advantage_again():
         moment = ShapingContext(loop.sampler, loop.acting(state), None, state.round)
         _, shaping = loop.potential.shape(state.potential, batch, moment, jax.random.key(2))
         terminated = np.asarray(batch.done) & np.asarray(batch.terminated)
-        prepare = lambda batch, loop=loop, state=state: loop.lower.prepare(state.learner, state.weights, batch)[1]  # noqa: E731
+        prepare = lambda batch, loop=loop, state=state: loop.lower.prepare(state.learner, state.weights, batch, 0.0)[1]  # noqa: E731
         advantages[name] = prepare(batch._replace(potential=shaping)).samples.modified_advantage
         true = prepare(batch).samples.modified_advantage  # weights are zero
         assert terminated.sum() > 5

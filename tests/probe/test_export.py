@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 import bipars
 from bipars.errors import BiparsError, CheckpointError, UsageError
+from bipars.lower.control import CONTROL
 from envs_of_others import Counter
 
 QUICK = {"num_envs": 2, "update_period": 64, "gradient_steps": 4, "batch_size": 32, "policy_hidden": (4,)}
@@ -90,11 +91,11 @@ def test_the_shaped_environment_adds_every_weighted_term(agent):
         obs = next_obs
 
 
-def test_terms_that_lost_the_policys_trust_are_not_taken_away_without_a_word():
+def test_terms_that_lost_against_the_control_group_are_not_exported_without_a_word():
     agent = bipars.BiPaRS("cartpole", terms=["noise"], method="mgl")
     agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
-    agent._state = agent._state._replace(upper=agent._state.upper._replace(evidence=agent._state.upper.evidence * 0))
-    with pytest.warns(UserWarning, match="no longer follows its terms"):
+    agent._state = agent._state._replace(learner=agent._state.learner._replace(leader=jnp.asarray(CONTROL)))
+    with pytest.warns(UserWarning, match="the control group earned more"):
         agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
 
 

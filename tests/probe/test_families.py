@@ -14,7 +14,7 @@ from PIL import Image
 
 import bipars
 from bipars.cli import main
-from bipars.envs import EnvironmentFamily, WeightMap, families, find_family, gym, register
+from bipars.envs import EnvironmentFamily, WeightMap, families, find_family, register
 from bipars.envs.base import StepResult
 from bipars.envs.cartpole import CartPole
 from bipars.envs.gym import GymnasiumEnvironment
@@ -23,11 +23,12 @@ from bipars.errors import UsageError
 from bipars.nets.spaces import DiscreteActions
 from bipars.program import complete, configure, preset
 from bipars.report.content import content
-from bipars.report.dimensions import input_names
 from bipars.report.render import render_episode
+from bipars.results.dimensions import input_names
 from bipars.results.panels import collect
 from bipars.rollout.make import is_compiled
 from bipars.settings.config import Config
+from bipars.settings.recipe import recipe
 from bipars.terms.builtin import task_term
 from fake_runs import fake_cell
 
@@ -75,7 +76,7 @@ def test_names_of_observations():
 
 def test_presets_are_the_familys_with_the_name_and_the_method_filled_in():
     assert preset("bipars/CartPole-v0", "em") == replace(preset("cartpole", "em"), env="bipars/CartPole-v0")
-    assert preset("Pong-v9") == replace(gym.preset("mgl"), env="Pong-v9")
+    assert preset("Pong-v9") == replace(recipe("ppo"), env="Pong-v9")
     assert configure({"env": "Hopper-v5", "method": "ppo"}) == preset("Hopper-v5", "ppo")
     assert Config.from_dict({"env": "Hopper-v5"}) == Config(env="Hopper-v5")  # who wants defaults asks for them
 
@@ -99,7 +100,7 @@ assert "jax" not in sys.modules, "JAX was loaded"
 
 
 def own(name="mine", **settings):
-    return EnvironmentFamily(name, gym.preset, **settings)
+    return EnvironmentFamily(name, **settings)
 
 
 def test_a_name_is_registered_once():
@@ -118,7 +119,7 @@ def test_unknown_names_and_bad_presets_are_named():
         UsageError, match=r"unknown environment 'Hoper-v5'. Did you mean 'Hopper-v5'.*Known are .*cartpole,"
     ):
         complete(Config(env="Hoper-v5"))
-    register(EnvironmentFamily("mine", lambda method, learner: {"steps": 3}))
+    register(EnvironmentFamily("mine", {"default": lambda method, learner: {"steps": 3}}))
     with pytest.raises(UsageError, match="family 'mine': its preset returned .*expected a bipars.Config"):
         preset("mine")
     register(own("in-jax", make_jax=CartPole))

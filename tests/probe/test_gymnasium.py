@@ -163,12 +163,14 @@ class NoSpec(Push):
     pass
 
 
+@pytest.mark.filterwarnings("ignore:term")
 def test_an_instance_without_a_spec_is_copied():
     agent = quick(NoSpec(), [bipars.RewardTerm("t", lambda obs, action, next_obs, info: 0.0)]).learn(64)
     assert agent.config.env == "NoSpec"
     assert agent.metrics[-1]["episodes"] == 64
 
 
+@pytest.mark.filterwarnings("ignore:term")
 def test_every_term_is_logged_raw_and_weighted_even_at_weight_zero():
     term = bipars.RewardTerm("one", lambda obs, action, next_obs, info: 1.0)
     row = quick(Counter, [term], method="ppo").learn(64).metrics[-1]

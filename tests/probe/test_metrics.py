@@ -8,10 +8,9 @@ from bipars.metrics import METRICS, find_metric
 SMALL = {"num_envs": 4, "update_period": 400, "gradient_steps": 4, "batch_size": 32}
 PPO = {"ppo": SMALL}
 DDPG = {"ddpg": SMALL | {"warmup_steps": 400}}
-TRUST = PPO | {"upper": {"earned_trust": True, "baseline": True}}
 TRAININGS = [
     ("ppo", "cartpole-continuous", "harmful", PPO),
-    ("mgl", "cartpole", "harmful", TRUST),
+    ("mgl", "cartpole", "harmful", PPO),
     ("mgl", "cartpole", "harmful", PPO | {"upper": {"sampling": "round"}}),
     ("dpba", "cartpole", "beneficial", PPO),
     ("rcpo", "cartpole-continuous", "torque:1", PPO),

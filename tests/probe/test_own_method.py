@@ -28,7 +28,7 @@ def sign():
 
 def test_the_example_is_short_and_its_method_lowers_a_harmful_terms_weight(sign):
     assert len((EXAMPLES / "own_method.py").read_text().splitlines()) <= 60
-    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=sign, seed=0).learn(100_000)
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=sign, preset="paper").learn(100_000)
     assert agent.metrics[-1]["weight/harmful"] < 0.5
     assert agent.config.method == "sign"
     assert agent.config.learns_weights
@@ -77,9 +77,9 @@ def test_what_is_no_method_is_named_before_any_work(method, message):
 
 
 def test_a_setting_that_the_method_has_no_use_for_is_named(tmp_path):
-    result = run(*train(tmp_path / "x", "--method", "import:own_method.sign", "--upper.memory", "0.5"), cwd=EXAMPLES)
+    result = run(*train(tmp_path / "x", "--method", "import:own_method.sign", "--upper.unroll", "3"), cwd=EXAMPLES)
     assert result.returncode == 2
-    assert "method 'import:own_method.sign' has no use for --upper.memory (here 0.5)" in result.stderr
+    assert "method 'import:own_method.sign' has no use for --unroll (here 3)" in result.stderr
     assert not (tmp_path / "x").exists()
 
 

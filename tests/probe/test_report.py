@@ -16,14 +16,14 @@ from bipars.nets.spaces import DiscreteActions, Spaces
 from bipars.nets.weights import make_weights
 from bipars.program import complete, preset
 from bipars.report.build import write_report
-from bipars.report.compare import comparison_config, missing_runs
-from bipars.report.inside import explained
+from bipars.report.compare import ablation_names, comparison_config, missing_runs
 from bipars.report.page import embedded_json
 from bipars.report.paper import paper_beside
 from bipars.report.text import verdict_text
 from bipars.results.formats import csv_text
 from bipars.results.panels import collect
-from bipars.results.verdict import verdicts
+from bipars.results.verdict import judgements, verdicts
+from bipars.results.where import explained
 from bipars.runs.directory import RunDirectory
 from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, WeightConfig
 from bipars.suite.manifest import record
@@ -50,18 +50,19 @@ def test_runs_are_gathered_by_task_and_terms(tmp_path):
 def test_runs_that_are_not_as_far_are_compared_at_the_same_step(tmp_path):
     fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, finish=False)
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert verdict.step == 20_000 * ROUNDS // 2
-    assert any("at step 120,000 of 240,000" in note for note in verdict.notes)
-    assert any("4 of 4 seeds of mgl are unfinished" in note for note in verdict.notes)
+    (judgement,) = judgements(collect(tmp_path).panels[0])
+    assert judgement.step == 20_000 * ROUNDS // 2
+    notes = judgement.together.notes
+    assert any("at step 120,000 of 240,000" in note for note in notes)
+    assert any("4 of 4 seeds of mgl are unfinished" in note for note in notes)
 
 
 def test_settings_in_which_compared_runs_differ_are_named(tmp_path):
     fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
     base = Config(env="cartpole", steps=ROUNDS * 20_000)
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=replace(base, ppo=replace(base.ppo, clip=0.1)))
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert any("ppo.clip 0.1" in note for note in verdict.notes)
+    (judgement,) = judgements(collect(tmp_path).panels[0])
+    assert any("ppo.clip 0.1" in note for note in judgement.together.notes)
 
 
 # Trouble
@@ -101,14 +102,15 @@ def test_failed_damaged_and_saved_runs_are_named_beside_the_rest(tmp_path, capsy
     fake_cell(tmp_path / "agent", "mgl", [0.0], weight=1.0)
     about = tmp_path / "agent" / "seed-0000" / "config.json"
     about.write_text(json.dumps(json.loads(about.read_text()) | {"kind": "agent"}))
+    (about.parent / "metrics.jsonl").unlink()
     status, text = message(capsys, tmp_path)
     assert status == 0
     assert f"FAILED {failed}: the reward is <nan>" in text
     assert "metrics.jsonl is damaged: line 1" in text
-    assert "is a saved agent" in text
+    assert "is a saved agent without metrics" in text
     page = (tmp_path / "report.html").read_text()
     assert "the reward is &lt;nan&gt;" in page
-    assert "is a saved agent" in page
+    assert "is a saved agent without metrics" in page
 
 
 @pytest.mark.parametrize("how", ["gone", "empty", "damaged"])
@@ -161,7 +163,7 @@ def test_text_writes_nothing(tmp_path, capsys):
     before = set(tmp_path.rglob("*"))
     status, text = message(capsys, tmp_path, "--text")
     assert status == 0
-    assert "| push | mgl    | reversed |" in text
+    assert "\npush  reverse  strong" in text
     assert set(tmp_path.rglob("*")) == before
 
 
@@ -187,46 +189,51 @@ def test_the_comparison_is_the_same_but_for_the_method(tmp_path):
     learner(tmp_path, seeds=2, evaluation_episodes=3)
     runs = missing_runs(collect(tmp_path))
     assert names(runs, tmp_path) == [
-        f"comparison/{method}-relative/seed-000{seed}" for method in ("ns", "ppo") for seed in (0, 1)
+        f"comparison/{name}/seed-000{seed}" for name in ("ns", "ppo", "frozen") for seed in (0, 1)
     ]
     assert {run.config.evaluation_episodes for run in runs} == {3}
-    assert [run.config.weights.initial for run in runs] == [1.0, 1.0, 0.0, 0.0]
+    assert [run.config.weights.initial for run in runs[:4]] == [1.0, 1.0, 0.0, 0.0]
+    assert [run.config.weights_from for run in runs[4:]] == [str(tmp_path / f"seed-000{seed}") for seed in (0, 1)]
     pretend_trained(runs)
     assert missing_runs(collect(tmp_path)) == []
-    assert {cell.role for cell in collect(tmp_path / "seed-0001").panels[0].cells} == {"learner", "naive", "plain"}
+    (panel,) = collect(tmp_path / "seed-0001").panels
+    assert {cell.role for cell in panel.cells} == {"learner", "naive", "plain", "other"}
+    assert panel.frozen(panel.learners[0]) is not None
     assert comparison_config(runs[0].config, "ppo").weights.form == "scalar"
 
 
-def test_the_comparison_learns_from_a_critic_like_the_one_that_is_trusted(tmp_path):
-    learner(tmp_path / "mgl")
-    learner(tmp_path / "em", "em")
-    runs = missing_runs(collect(tmp_path))
-    losses = {(run.path.parts[-4], run.config.method): run.config.ppo.relative_value_loss for run in runs}
-    assert losses == {("mgl", "ns"): True, ("mgl", "ppo"): True, ("em", "ns"): False, ("em", "ppo"): False}
-    # What the user has trained with the usual loss serves em, not mgl.
-    (em,) = [run for run in runs if run.path.parts[-4] == "em" and run.config.method == "ppo"]
-    fake_seed(tmp_path / "mine" / "seed-0000", em.config, 0.0)
-    assert [run.path for run in missing_runs(collect(tmp_path))] == [run.path for run in runs if run.path != em.path]
-    (mgl,) = [run for run in runs if run.path.parts[-4] == "mgl" and run.config.method == "ppo"]
-    assert mgl.path.parent.name == "ppo-relative"  # beside what was made with the other loss
-    pretend_trained([run for run in runs if run.path != em.path])
-    assert missing_runs(collect(tmp_path)) == []
+def test_the_weights_that_a_policy_takes_as_its_input_are_not_frozen(tmp_path):
+    learner(tmp_path, "em")
+    assert names(missing_runs(collect(tmp_path)), tmp_path) == ["comparison/ns/seed-0000", "comparison/ppo/seed-0000"]
 
 
-def test_a_comparison_under_way_does_not_displace_a_finished_one(tmp_path):
-    learner(tmp_path / "mgl")
-    ns, ppo = missing_runs(collect(tmp_path))
-    usual = replace(ppo.config, ppo=replace(ppo.config.ppo, relative_value_loss=False))
-    fake_seed(tmp_path / "mine" / "seed-0000", usual, 0.0)
-    fake_seed(ppo.path, ppo.config, 0.0, finish=False)
+def test_leaving_out_one_term_at_a_time(tmp_path):
+    learner(tmp_path, seeds=2, terms=("harmful", "noise", "half"), evaluation_episodes=3)
+    runs = missing_runs(collect(tmp_path), compare=False, ablate=True)
+    left_out = ("harmful", "noise", "half")
+    assert names(runs, tmp_path) == [f"comparison/without-{name}/seed-000{i}" for name in left_out for i in (0, 1)]
+    assert [run.config.terms for run in runs[::2]] == [("noise", "half"), ("harmful", "half"), ("harmful", "noise")]
+    assert {(run.config.method, run.config.evaluation_episodes) for run in runs} == {("mgl", 3)}
+    pretend_trained(runs)
+    assert missing_runs(collect(tmp_path), compare=False, ablate=True) == []
     (panel,) = collect(tmp_path).panels
-    assert panel.rival(panel.learners[0], "plain").records[0].run.path.parent.name == "mine"
-    assert missing_runs(collect(tmp_path)) == [ns, ppo]
+    assert all(verdict.gain is not None for verdict in verdicts(panel))
+
+
+def test_directories_are_named_after_terms_as_far_as_names_go():
+    assert ablation_names(["a", "import:mine.A", "../..", "info:reward ctrl"]) == [
+        "without-a-1", "without-a-2", "without-term-3", "without-info-reward-ctrl"
+    ]  # fmt: skip
+
+
+def test_without_its_only_term_an_agent_has_none(tmp_path):
+    learner(tmp_path)
+    assert names(missing_runs(collect(tmp_path), compare=False, ablate=True), tmp_path) == ["comparison/ppo/seed-0000"]
 
 
 def test_the_weight_of_a_comparison_has_no_bounds(tmp_path):
     learner(tmp_path, weights=WeightConfig(initial=0.6, low=0.5, high=0.8))
-    for run in missing_runs(collect(tmp_path)):
+    for run in missing_runs(collect(tmp_path))[:2]:
         weights = make_weights(jax.random.key(0), run.config.weights, Spaces(4, DiscreteActions(2)), 1)
         assert weights(np.zeros(4), 0) == {"ns": 1.0, "ppo": 0.0}[run.config.method]
 
@@ -235,27 +242,28 @@ def test_the_weight_of_a_comparison_has_no_bounds(tmp_path):
 def test_the_weights_of_a_comparison_do_not_sum_to_one(tmp_path, method, weights):
     learner(tmp_path, method, terms=("harmful", "noise"), weights=weights)
     runs = missing_runs(collect(tmp_path))
-    assert [(run.config.method, run.config.weights.simplex) for run in runs] == [("ns", False), ("ppo", False)]
+    assert [(run.config.method, run.config.weights.simplex) for run in runs[:2]] == [("ns", False), ("ppo", False)]
 
 
 def test_deterministic_learners_are_compared_with_deterministic_policies(tmp_path):
     settings, upper = DDPGConfig(gradient_steps=2, warmup_steps=100), DDPGUpperConfig(second_order="exact")
     learner(tmp_path, "ddpg-imgl", env="cartpole-continuous", ddpg=settings, ddpg_upper=upper)
     runs = missing_runs(collect(tmp_path))
-    assert names(runs, tmp_path) == ["comparison/ddpg-ns/seed-0000", "comparison/ddpg/seed-0000"]
-    assert [run.config.weights.initial for run in runs] == [1.0, 0.0]
+    assert names(runs, tmp_path) == [f"comparison/{name}/seed-0000" for name in ("ddpg-ns", "ddpg", "frozen")]
+    assert [run.config.weights.initial for run in runs[:2]] == [1.0, 0.0]
     assert {run.config.ddpg.gradient_steps for run in runs} == {2}
     pretend_trained(runs)
     assert missing_runs(collect(tmp_path)) == []
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert verdict.missing == ()
+    (judgement,) = judgements(collect(tmp_path).panels[0])
+    assert judgement.together.missing == ()
 
 
 def test_what_several_learners_need_alike_is_made_once(tmp_path):
     for method in ("single", "simplex"):
         learner(tmp_path / method, method, terms=("harmful", "noise"))
-    assert names(missing_runs(collect(tmp_path)), tmp_path) == [
-        f"simplex/comparison/{method}-relative/seed-0000" for method in ("ns", "ppo")
+    found = names(missing_runs(collect(tmp_path)), tmp_path)
+    assert [name for name in found if "frozen" not in name] == [
+        f"simplex/comparison/{method}/seed-0000" for method in ("ns", "ppo")
     ]
 
 
@@ -266,7 +274,7 @@ def test_a_comparison_that_was_stopped_goes_on(tmp_path):
     (runs[2].path / "result.json").unlink()
     (runs[3].path / "result.json").unlink()
     with RunDirectory(runs[3].path).owned():
-        assert names(missing_runs(collect(tmp_path)), tmp_path) == ["comparison/ppo-relative/seed-0000"]
+        assert names(missing_runs(collect(tmp_path)), tmp_path) == ["comparison/ppo/seed-0000"]
 
 
 def test_nothing_is_made_where_a_comparison_cannot_be(tmp_path, capsys):
@@ -286,7 +294,7 @@ def test_nothing_is_made_beside_a_comparison_with_other_settings(tmp_path, capsy
     status, text = message(capsys, tmp_path, "--compare")
     assert status == 2
     assert "evaluation_episodes" in text
-    assert not (tmp_path / "comparison" / "ns-relative").exists()
+    assert not (tmp_path / "comparison" / "ns").exists()
 
 
 def test_why_nothing_is_compared(tmp_path, capsys):
@@ -300,7 +308,8 @@ def test_why_nothing_is_compared(tmp_path, capsys):
     (tmp_path / "mgl" / "seed-0000" / "metrics.jsonl").unlink()
     _, text = message(capsys, tmp_path / "mgl", "--compare", "--text")
     assert text.startswith("no comparison made: no run that learns weights has an evaluation yet")
-    task(tmp_path / "all", GOOD, BAD, MIDDLE, weight=1.0)
+    learner(tmp_path / "all")
+    pretend_trained(missing_runs(collect(tmp_path / "all")))
     assert message(capsys, tmp_path / "all", "--compare", "--text")[1].startswith("every comparison exists already")
 
 
@@ -423,7 +432,7 @@ def test_the_demo_ends_with_a_verdict_and_a_report(tmp_path, monkeypatch, capsys
     monkeypatch.setattr("bipars.cli.demo.run_locally", train)
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     text = capsys.readouterr().out
-    assert "harmful: reversed, harmful as written, helpful once reversed." in text
+    assert "harmful: reverse. The learned weights flip its sign" in text
     assert f"Report: {tmp_path / 'demo' / 'report.html'}" in text
     assert (tmp_path / "demo" / "report.html").exists()
 

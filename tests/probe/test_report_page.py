@@ -14,7 +14,7 @@ from bipars.results.panels import collect
 from bipars.runs.directory import find_runs
 from bipars.runs.snapshots import load_snapshots
 from bipars.settings.config import Config, WeightConfig
-from fake_runs import ROUNDS, fake_cell, fake_snapshots
+from fake_runs import ROUNDS, as_resolved, fake_cell, fake_snapshots
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt install chromium")
@@ -167,7 +167,22 @@ def page_of_sum_one(tmp_path_factory):
     return write_report(collect(root))
 
 
-@pytest.mark.parametrize(("page", "panel"), [("page_file", 0), ("page_file", 1), ("page_of_sum_one", 0)])
+@pytest.fixture(scope="module")
+def page_of_evidence(tmp_path_factory):
+    """Weights that deviate from one number per term."""
+    root = tmp_path_factory.mktemp("evidence")
+    config = as_resolved(Config(env="cartpole", steps=ROUNDS * 20_000, method="mgl", terms=("push", "pull")))
+    weights = replace(config.weights, form="per-action", by_evidence=True)
+    config = replace(config, weights=weights)
+    fake_cell(root / "mgl", "mgl", [0.0, -0.1, 0.0], weight=0.5, terms=("push", "pull"), config=config)
+    for run in find_runs(root):
+        fake_snapshots(run, terms=2, evidence=True)
+    return write_report(collect(root))
+
+
+@pytest.mark.parametrize(
+    ("page", "panel"), [("page_file", 0), ("page_file", 1), ("page_of_sum_one", 0), ("page_of_evidence", 0)]
+)
 def test_the_browsers_map_is_the_weight_functions(browser, page, panel, request):
     """The page computes the weight function itself; Python's own is the measure."""
     page_file = request.getfixturevalue(page)

@@ -1,7 +1,8 @@
-from dataclasses import replace
+from dataclasses import hashlib
 
 import numpy as np
 import pytest
+import replace
 
 import bipars
 from bipars.cli import main
@@ -223,7 +224,8 @@ def test_a_heat_map_shows_the_weights_of_the_best_seed(tmp_path):
     for seed, agent in enumerate(agents):
         run = RunDirectory(agent.save(tmp_path / str(seed)))
         last = {"steps": 1, "evaluation_return": 0.0, "evaluation_length": float(seed), "weights": {}}
-        write_checked(run.result_file, last | {"metrics_size": 0, "metrics_sha256": ""})
+        run.metrics_file.write_bytes(b"")
+        write_checked(run.result_file, last | {"metrics_size": 0, "metrics_sha256": hashlib.sha256(b"").hexdigest()})
     asked = HeatMap("any", 0, 2, (-2.4, 2.4), (-0.2, 0.2), (0.0, 1.0, 0.0, 0.01), points=3)
     draw_heat_map(asked, [RunDirectory(tmp_path / str(seed)) for seed in (0, 1)], "title", tmp_path / "map")
     assert (tmp_path / "map.png").exists()

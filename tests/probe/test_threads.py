@@ -83,7 +83,8 @@ def test_the_critics_learn_although_nobody_waits_for_them_in_the_loop_of_theta()
     (*_, state), seen = rounds("mgl", 2)
     losses = [float(log[name]) for _, log in seen for name in ("modified_critic_loss", "true_critic_loss")]
     assert all(np.isfinite(losses))
-    assert [int(optimiser[1][0].count) for optimiser in state.learner.critic_optimisers] == [16, 16]
+    for learner in (state.learner.treated, state.learner.control):
+        assert {int(optimiser[1][0].count) for optimiser in learner.critic_optimisers} == {16}
     assert jax.tree.all(jax.tree.map(lambda x: bool(jnp.isfinite(x).all()), state.learner))
 
 
@@ -94,7 +95,7 @@ def test_the_critics_learn_although_nobody_waits_for_them_in_the_loop_of_theta()
         ({"env": "cartpole", "terms": ["harmful"]}, "has work for 1 at most .the environment is written in JAX"),
         ({"method": "ddpg-mgl"}, "'Pendulum-v1' with method 'ddpg-mgl' has work for 1 at most .* stepped by Python"),
         ({"threads": 3}, "has work for 2 at most .* PPO's critics learn beside the policy"),
-        ({"env": "Hopper-v5", "threads": 21}, "has work for 20 at most .the environment is stepped in C, 20 at a time"),
+        ({"env": "Hopper-v5", "threads": 9}, "has work for 8 at most .the environment is stepped in C, 8 at a time"),
     ],
 )
 def test_threads_without_work_are_refused(settings, message):

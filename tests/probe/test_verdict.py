@@ -1,194 +1,277 @@
-"""The verdict on a term, from made-up figures."""
+"""The verdict on each term, from made-up figures."""
 
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bipars.methods import METHODS
 from bipars.report.text import results_text, verdict_text
+from bipars.results.comparison import Comparison, judge_use
+from bipars.results.direction import Change, Direction
 from bipars.results.panels import collect, differences, method_role
-from bipars.results.verdict import judge, judge_use, verdicts
-from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, UpperConfig
-from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, as_resolved, fake_cell, task
+from bipars.results.verdict import by_direction, by_weights, judgements, verdicts
+from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig
+from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, add_evidence, add_transitions, as_resolved, fake_cell, fake_seed, task
+
+TERMS = ("a", "b", "c")
+FIVE = ("toward", "away", "noise", "copy", "late")
+
+
+def of_terms(root, true=6.0, **evidence):
+    """The verdicts on a learner whose terms have this evidence."""
+    fake_cell(root, "mgl", GOOD, weight=1.0, terms=tuple(evidence))
+    add_evidence(root, true, **evidence)
+    return {v.term: v for v in verdicts(collect(root).panels[0])}
+
+
+# Evidence about each term
+
+
+@pytest.mark.parametrize(
+    ("t", "advice", "words"),
+    [
+        (4.0, "keep", "led to more true return"),
+        (-4.0, "reverse", "led to less true return"),
+        (0.1, "drop", "nothing to do with the true return (t = +0.2), though that could be judged in 100 %"),
+        (1.2, "unsure", "Which way it points is not known (t = +2.7; 3 is clear)"),
+        (np.r_[np.full(6, 9.0), np.full(6, -9.0)], "keep", "It helped up to about step 140,000"),
+        (np.r_[np.full(6, -9.0), np.full(6, 9.0)], "unsure", "It harmed up to about step"),
+    ],
+)
+def test_a_term_is_judged_by_its_own_agreement(tmp_path, t, advice, words):
+    found = of_terms(tmp_path, push=t, other=5.0)
+    assert found["push"].advice == advice
+    assert words in found["push"].evidence
+    assert found["other"].advice == "keep"
+
+
+def test_every_term_has_a_paragraph_of_its_own_and_all_together_is_said_once(tmp_path):
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.0, terms=FIVE)
+    late = np.r_[np.full(6, 9.0), np.full(6, -9.0)]
+    add_evidence(tmp_path, toward=6.0, away=-5.0, noise=0.1, copy=6.1, late=late)
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
+    fake_cell(tmp_path / "ns", "ns", BAD, weight=1.0, terms=FIVE)
+    x, y = np.random.default_rng(0).normal(size=(2, 200, 1)).astype(np.float32)
+    add_transitions(tmp_path / "mgl", np.concatenate([x, y, y**2, -3 * x + 1, y**3], axis=1))
+    (judgement,) = judgements(collect(tmp_path).panels[0])
+    assert [v.advice for v in judgement.verdicts] == ["keep", "reverse", "drop", "keep", "keep"]
+    assert len({v.evidence for v in judgement.verdicts}) == 5
+    assert "It is the opposite of `copy`: together they cancel" in judgement.verdicts[0].evidence
+    text = " ".join(verdict_text(collect(tmp_path)).split())
+    assert text.count("All 5 terms together, with learned weights: true return -0.01") == 1
+    assert "clearly more than without them" in text
+    assert "Simply added to the reward (weight 1 everywhere): -0.99" in text
+    assert "clearly less than without them" in text
+    assert "of two policies side by side, the one that used them led at the end in 4 of 4" in text
+
+
+def test_16_terms_fit_80_columns(tmp_path):
+    names = [f"a_reward_term_with_quite_a_long_name_{i}" for i in range(16)]
+    of_terms(tmp_path, **{name: float(i - 8) for i, name in enumerate(names)})
+    collection = collect(tmp_path)
+    text = verdict_text(collection).replace(str(tmp_path), "runs")
+    assert max(map(len, text.splitlines())) <= 80
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith("a_reward")]
+    assert len(set(rows)) == len(rows) == 16  # a table, no paragraphs, and every name can be told from the others
+    assert max(map(len, results_text(collection).splitlines())) <= 120
+
+
+def test_copies_constants_and_zeros_are_named(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.0, terms=("a", "b", "zero", "living"))
+    add_evidence(tmp_path, a=5.0, b=5.0, zero=-4.0, living=4.0)
+    x = np.random.default_rng(0).normal(size=(200, 1)).astype(np.float32)
+    add_transitions(tmp_path, np.concatenate([x, 5 * x, 0 * x, 0 * x - 0.5], axis=1))
+    a, b, zero, living = verdicts(collect(tmp_path).panels[0])
+    assert (a.advice, a.headline, b.headline) == ("keep", "same as b", "same as a")
+    assert "It is the same term as `a`, up to its scale: keep one of them." in b.sentences
+    assert (zero.advice, zero.headline) == ("drop", "always 0")
+    assert living.advice == "keep"
+    assert "It was -0.5 in every step looked at" in living.evidence
+
+
+def test_where_nothing_was_heard_nothing_is_said_of_any_term(tmp_path):
+    found = of_terms(tmp_path, true=1.5, push=5.0, pull=-5.0)
+    assert {v.advice for v in found.values()} == {"unsure"}
+    text = " ".join(verdict_text(collect(tmp_path)).split())
+    assert "of any term by itself: the gradient of the true reward was never told from noise" in text
+    assert "(at its clearest 1.5 standard errors, 2.5 are needed)" in text
+    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())  # of all together, something can
+    assert "Both terms together, with learned weights: true return -0.01" in verdict_text(collect(tmp_path))
+
+
+@pytest.mark.parametrize("method", ["mgl", "em"])
+def test_a_true_reward_that_never_varies_tells_nothing_of_any_term(tmp_path, method):
+    fake_cell(tmp_path, method, [-1.0] * 4, weight=2.0, terms=("push", "pull"))
+    if method == "mgl":
+        add_evidence(tmp_path, push=5.0, pull=-5.0)
+    (judgement,) = judgements(collect(tmp_path).panels[0])
+    assert {v.advice for v in judgement.verdicts} == {"unsure"}
+    assert judgement.together.silence.startswith("the true return was the same (-1) in every episode of the whole run")
+    assert "Nothing can be said of any term by itself: the true return" in verdict_text(collect(tmp_path))
+
+
+def test_seeds_that_disagree_are_said_to(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.0)
+    for i in range(4):
+        add_evidence(tmp_path / f"seed-000{i}", push=6.0 if i < 2 else -6.0)
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert (verdict.advice, verdict.headline) == ("unsure", "seeds disagree")
+
+
+def test_a_large_weight_is_no_evidence(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=900.0, terms=("push", "pull"))
+    add_evidence(tmp_path, push=-6.0, pull=0.0)
+    assert [v.advice for v in verdicts(collect(tmp_path).panels[0])] == ["reverse", "drop"]
+
+
+# The direction, and a gain: two statements
+
+
+def compared(outcome, faster=False):
+    return Comparison(outcome, 0.5, 0.4, 0.6, faster, 0)
+
+
+@pytest.mark.parametrize(
+    ("way", "outcome", "weight", "expected"),
+    [
+        ("up", None, 1.0, ("keep", "strong")),
+        ("up", "better", 1.0, ("keep", "strong")),
+        ("up", "same", 1.0, ("keep", "strong")),
+        ("up", "worse", 1.0, ("drop", "moderate")),
+        ("down", "better", -1.0, ("reverse", "strong")),
+        ("down", "worse", -1.0, ("drop", "strong")),
+        ("nil", None, 1.0, ("drop", "strong")),
+        ("nil", "better", 1.0, ("keep", "moderate")),
+        ("nil", "unclear", 1.0, ("drop", "strong")),
+        ("faint", None, 1.0, ("unsure", "none")),
+        ("faint", "better", -1.0, ("reverse", "moderate")),
+        ("faint", "same", 1.0, ("drop", "weak")),
+        ("split", "unclear", 1.0, ("unsure", "none")),
+    ],
+)
+def test_the_direction_decides_unless_leaving_the_term_out_has_shown_something_else(way, outcome, weight, expected):
+    direction = Direction(way, {"up": 7.0, "down": -7.0}.get(way, 0.5), (), 20.0, 20.0, 1.0)
+    assert by_direction(direction, outcome and compared(outcome), weight) == expected
+
+
+@pytest.mark.parametrize(
+    ("t", "early", "strength"),
+    [(3.2, False, "weak"), (-4.5, False, "moderate"), (6.1, False, "strong"), (6.1, True, "moderate")],
+)
+def test_the_strength_follows_the_evidence(t, early, strength):
+    direction = Direction("up" if t > 0 else "down", t, (t,), 20.0, 20.0, 1.0, early)
+    assert by_direction(direction, None, 1.0)[1] == strength
+    changed = replace(direction, change=Change(5.0, -4.0, 10))
+    assert by_direction(changed, None, 1.0) == ("keep", "moderate")
+
+
+def ablation(root, term, ends):
+    """Runs of the same learner without a term, as `--ablate` makes them."""
+    left = tuple(name for name in TERMS if name != term)
+    return fake_cell(root / "comparison" / f"without-{term}", "mgl", ends, weight=1.0, terms=left)
+
+
+def test_leaving_one_term_out_is_evidence_about_that_term(tmp_path):
+    fake_cell(tmp_path, "mgl", MIDDLE, weight=1.0, terms=TERMS)
+    for term, ends in zip(TERMS, (BAD, GOOD, MIDDLE), strict=True):
+        ablation(tmp_path, term, ends)
+    for i in range(4):
+        add_evidence(tmp_path / f"seed-000{i}", a=4.0, b=4.0, c=4.0)
+    collection = collect(tmp_path)
+    (panel,) = collection.panels
+    assert [cell.label for cell in panel.cells] == ["mgl"]
+    a, b, c = verdicts(panel)
+    assert (a.advice, a.gain.outcome, b.advice, b.headline) == ("keep", "better", "drop", "better without")
+    assert "A gain was shown: -0.47 with it, -0.99 without." in a.evidence
+    assert "A loss was shown" in b.evidence
+    assert (c.advice, c.gain.outcome) == ("keep", "same")
+    assert "No gain was shown" in c.evidence
+    assert len(collection.records) == 16
+
+
+# Methods that record no evidence: the weights, and the comparison
 
 MIXED = (-2.0, 3.0)
 
 
 @pytest.mark.parametrize(
-    ("learned", "naive", "weights", "word", "headline", "advice"),
+    ("learned", "weights", "advice", "headline"),
     [
-        (GOOD, GOOD, {"weight": 1.1}, "helps", "helpful as written", "Keep it."),
-        (GOOD, MIDDLE, {"weight": 2.1}, "helps", "helpful with the learned weights", "Keep it, with the learned"),
-        (
-            GOOD,
-            BAD,
-            {"weight": -4.0},
-            "reversed",
-            "harmful as written, helpful once reversed",
-            "Reverse it (a weight near -4.0), or keep",
-        ),
-        (
-            MIDDLE,
-            BAD,
-            {"weight": -4.0},
-            "reversed",
-            "no clear gain",
-            "Reverse it (a weight near -4.0), or leave it out",
-        ),
-        (
-            GOOD,
-            MIDDLE,
-            {"weight": 0.2, "states": MIXED},
-            "helps",
-            "used as written in some states",
-            "only with the learned",
-        ),
-        (BAD, BAD, {"weight": 0.9}, "hurts", "does better without it", "Leave it out."),
-        (BAD, BAD, {"weight": -0.9}, "hurts", "does better without it", "Leave it out."),
-        (GOOD, BAD, {"weight": -0.15, "share": 0.7}, "reversed", "helpful once reversed", "keep the learned"),
-        (MIDDLE, BAD, {"weight": -0.15, "share": 0.05}, "ignored", "switch it off", "nothing is lost"),
-        (MIDDLE, BAD, {"weight": 0.02}, "ignored", "switch it off", "nothing is lost"),
-        (MIDDLE, BAD, {"weight": 1.5, "share": 0.01}, "ignored", "switch it off", "nothing is lost"),
-        (MIDDLE, BAD, {"weight": 0.9}, "undecided", "no clear gain", "unless more seeds"),
-        (MIDDLE, BAD, {"weight": 0.1, "states": MIXED}, "undecided", "reversed in others; no", "more seeds"),
-        (GOOD[:1], GOOD[:1], {"weight": 1.1}, "undecided", "the gain is not certain yet", "Run more seeds"),
-        (GOOD[:1], GOOD[:1], {"weight": -1.1}, "reversed", "the gain is not certain yet", "keep the learned"),
+        (GOOD, {"weight": 1.1}, "keep", "used as written"),
+        (GOOD, {"weight": 0.2, "states": MIXED}, "keep", "depends on the state"),
+        (GOOD, {"weight": -4.0}, "reverse", "sign flipped"),
+        (MIDDLE, {"weight": -4.0}, "reverse", "sign flipped"),
+        (BAD, {"weight": 0.9}, "drop", "used as written"),
+        (BAD, {"weight": -0.9}, "drop", "sign flipped"),
+        (MIDDLE, {"weight": 0.02}, "drop", "switched off"),
+        (MIDDLE, {"weight": -0.15, "share": 0.05}, "drop", "switched off"),
+        (GOOD, {"weight": -0.15, "share": 0.7}, "reverse", "sign flipped"),
+        (MIDDLE, {"weight": 1.5, "share": 0.01}, "drop", "switched off"),
+        (MIDDLE, {"weight": 0.9}, "unsure", "used as written"),
+        (GOOD[:1], {"weight": 1.1}, "unsure", "used as written"),
     ],
 )
-def test_verdicts(tmp_path, learned, naive, weights, word, headline, advice):
-    verdict = task(tmp_path, learned, naive, MIDDLE, **weights)
-    assert verdict.word == word
-    assert headline in verdict.headline
-    assert advice in verdict.advice
+def test_without_evidence_the_weights_and_the_comparison_decide(tmp_path, learned, weights, advice, headline):
+    (verdict,) = task(tmp_path, learned, MIDDLE, MIDDLE, **weights).verdicts
+    assert (verdict.advice, verdict.headline) == (advice, headline)
+    assert verdict.direction is None
+
+
+def test_several_terms_are_not_each_blamed_for_what_they_did_together():
+    assert by_weights("used", compared("worse"), alone=False) == ("unsure", "none")
+    assert by_weights("used", compared("worse"), alone=True) == ("drop", "moderate")
+    assert by_weights("used", None, alone=True) == ("unsure", "none")
+    assert by_weights("unsure", compared("better"), alone=True) == ("unsure", "none")
 
 
 def test_the_mean_weight_of_a_term_used_here_and_reversed_there_is_not_taken_for_its_use(tmp_path):
-    verdict = task(tmp_path, GOOD, MIDDLE, MIDDLE, weight=0.05, states=(-2.0, 2.1))
+    (verdict,) = task(tmp_path, GOOD, MIDDLE, MIDDLE, weight=0.05, states=(-2.0, 2.1)).verdicts
     assert verdict.weights.use == "mixed"
-    assert "It depends on the state" in verdict.sentences[0]
-    assert "hides this" in verdict.sentences[0]
+    assert "flip its sign in others" in verdict.evidence
+    assert judge_use((-1.0, 1.0), (-0.1, 0.1), None) == "unsure"
 
 
-ALONE = ": by then it learned from the true reward alone."
+# All terms together
 
 
-@pytest.mark.parametrize(
-    ("begin", "end", "words", "word"),
-    [(1.0, 0.0, ALONE, "reversed"), (1.0, 1.0, ".", "reversed"), (0.4, 0.0, ALONE, "ignored")],
-)
-def test_the_verdict_says_how_far_the_policy_followed_the_term(tmp_path, begin, end, words, word):
-    fake_cell(tmp_path, "mgl", GOOD, weight=-1.2)
-    for file in tmp_path.rglob("metrics.jsonl"):
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        trusts = [begin] * (ROUNDS // 2) + [end] * (ROUNDS // 2)
-        rows = [row | {"trust": trust} for row, trust in zip(rows, trusts, strict=True)]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    whole = 50 * (begin + end)
-    expected = (
-        f"The policy followed it as far as it trusted it, {whole:.0f} % over training, {100 * end:.0f} % at the end"
-    )
-    collection = collect(tmp_path)
-    (verdict,) = verdicts(collection.panels[0])
-    assert verdict.sentences[1] == expected + words
-    assert verdict.weights.trust == pytest.approx((whole / 100, end))
-    assert verdict.word == word
-    assert "trusted it" in verdict_text(collection).replace("\n", " ")
-
-
-@pytest.mark.parametrize(
-    ("clear", "words"), [(0, "Of the batches none could judge that"), (2, "only 17 %"), (10, None)]
-)
-def test_the_verdict_says_where_hardly_a_batch_could_judge_the_term(tmp_path, clear, words):
-    fake_cell(tmp_path, "mgl", GOOD, weight=1.2)
-    for file in tmp_path.rglob("metrics.jsonl"):
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        ts = [3.0 if i * clear // len(rows) < (i + 1) * clear // len(rows) else 0.5 for i in range(len(rows))]
-        rows = [row | {"trust": 1.0, "true_gradient_t": t} for row, t in zip(rows, ts, strict=True)]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert verdict.weights.judged == pytest.approx(clear / ROUNDS)
-    said = [sentence for sentence in verdict.sentences if "judge" in sentence]
-    assert len(said) == (words is not None)
-    assert all(words in sentence for sentence in said)
-
-
-@pytest.mark.parametrize(("earned", "relative", "noted"), [(True, False, 1), (True, True, 0), (False, False, 0)])
-def test_a_critic_that_only_one_side_has_is_named(tmp_path, earned, relative, noted):
-    base = Config(env="cartpole", steps=ROUNDS * 20_000)
-    learner = replace(base, upper=UpperConfig(earned_trust=earned))
-    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, config=learner)
-    plain = replace(base, ppo=replace(base.ppo, relative_value_loss=relative), upper=learner.upper)
-    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=plain)
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    expected = "no shaping (ppo) was trained with ppo.relative_value_loss False, mgl with True for its true critic"
-    assert sum(note.startswith(expected) for note in verdict.notes) == noted
-
-
-def test_the_comparison_is_with_the_policy_that_has_the_same_teacher(tmp_path):
-    base = Config(env="cartpole", steps=ROUNDS * 20_000)
-    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2, config=replace(base, upper=UpperConfig(earned_trust=True)))
-    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=(), config=base)
-    relative = replace(base, ppo=replace(base.ppo, relative_value_loss=True))
-    fake_cell(tmp_path / "ppo-relative", "ppo", GOOD, terms=(), config=relative)
-    (panel,) = collect(tmp_path).panels
-    assert panel.rival(panel.learners[0], "plain").label == "ppo-relative"
-    (verdict,) = verdicts(panel)
-    assert verdict.word == "undecided"
-    assert not any("relative_value_loss" in note for note in verdict.notes)
-
-
-def test_without_a_comparison_nothing_is_said_to_help(tmp_path):
-    fake_cell(tmp_path, "mgl", GOOD, weight=1.2)
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert verdict.word == "undecided"
-    assert verdict.missing == ("naive", "plain")
-    text = verdict_text(collect(tmp_path))
-    assert "Weights only, no comparison: there is no run of the term as written (naive shaping) and training" in text
-    assert f"Make what is missing with: bipars report {tmp_path} --compare" in text
-    assert judge("used", None) == "undecided"
-    assert judge("reversed", None) == "reversed"
-
-
-def test_half_a_comparison_is_said_to_be_half(tmp_path):
+def test_what_is_missing_is_named_with_what_makes_it(tmp_path):
     fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
-    fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
     text = verdict_text(collect(tmp_path))
-    assert "Compared with training without the term (no shaping) only: there is no run of the term as written" in text
-    assert "Weights only" not in text
-    assert "--compare" in text
-
-
-def test_harm_as_written_is_said_only_where_it_was_seen(tmp_path):
-    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=-1.2)
+    assert "Nothing to compare with: there is no run of the terms as written" in text
+    assert f"\n    bipars report {tmp_path} --compare\n" in text
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert verdict.headline == "helpful once reversed"
+    text = " ".join(verdict_text(collect(tmp_path)).split())
+    assert "Compared with training without them (no shaping) only: there is no run of the terms as written" in text
 
 
-def test_returns_that_never_differ_are_the_same(tmp_path):
-    verdict = task(tmp_path, [-1.0] * 4, [-1.0] * 4, [-1.0] * 4, weight=1.2)
-    assert {c.leans for c in verdict.comparisons.values()} == {0}
-    assert "as much true return as without" in verdict.sentences[1]
+def test_a_fresh_agent_on_the_frozen_weights_is_judged(tmp_path):
+    fake_cell(tmp_path, "mgl", MIDDLE, weight=1.2)
+    fake_cell(tmp_path / "ppo", "ppo", BAD, terms=())
+    config = as_resolved(Config(env="cartpole", steps=ROUNDS * 20_000, method="mgl", terms=("push",)))
+    for seed, end in enumerate(GOOD):
+        own = replace(config, seed=seed, weights_from=str(tmp_path / f"seed-000{seed}"))
+        fake_seed(tmp_path / "comparison" / "frozen" / f"seed-000{seed}", own, end, 1.2)
+    (panel,) = collect(tmp_path).panels
+    assert [cell.label for cell in panel.cells] == ["ppo", "mgl", "mgl, frozen weights"]
+    (judgement,) = judgements(panel)
+    assert judgement.together.comparisons["frozen"].outcome == "better"
+    (said,) = [sentence for sentence in judgement.together.sentences if "frozen" in sentence]
+    assert said.startswith("A fresh agent on the frozen weights, which are what you take away: -0.0")
+    assert said.endswith("clearly more than without it.")
 
 
 def test_one_statistic_in_every_table_and_sentence(tmp_path):
-    verdict = task(tmp_path, [-0.9, -0.5, -0.4, 3.0], MIDDLE, MIDDLE, weight=1.2)
+    judgement = task(tmp_path, [-0.9, -0.5, -0.4, 3.0], MIDDLE, MIDDLE, weight=1.2)
     collection = collect(tmp_path)
-    figure = verdict.returns["learned"].text()
+    figure = judgement.together.returns["learned"].text()
     assert figure.startswith("-0.45 ")  # the mean would be 0.30
     assert figure in results_text(collection)
-    assert figure in verdict_text(collection)
-    assert "-0.45 (" in verdict.sentences[1]
-    assert "interquartile mean" in verdict_text(collection)
+    assert "true return -0.45 (" in judgement.together.sentences[0]
 
 
-def test_seeds_that_disagree():
-    assert judge_use((-1.0, 1.0), (-0.1, 0.1), None) == "unsure"
-    assert judge("unsure", "better") == "undecided"
-
-
-def test_the_same_end_reached_sooner_helps(tmp_path):
+def test_the_same_end_reached_sooner_is_a_gain(tmp_path):
     fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.2)
     fake_cell(tmp_path / "ppo", "ppo", GOOD, terms=())
     for file in (tmp_path / "ppo").rglob("metrics.jsonl"):
@@ -196,9 +279,10 @@ def test_the_same_end_reached_sooner_helps(tmp_path):
         for row in rows[: ROUNDS - 5]:
             row["evaluation_return"] = -1.0
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (verdict,) = verdicts(collect(tmp_path).panels[0])
-    assert verdict.word == "helps"
-    assert "learns sooner" in verdict.sentences[1]
+    (judgement,) = judgements(collect(tmp_path).panels[0])
+    assert judgement.verdicts[0].advice == "keep"
+    assert "the same in the end, but reached sooner" in judgement.together.sentences[0]
+    assert "A gain was shown: the same true return in the end, but sooner" in judgement.verdicts[0].evidence
 
 
 def test_the_role_of_every_method():
@@ -217,17 +301,16 @@ def test_a_deterministic_learner_is_compared_with_its_own_kind(tmp_path):
     fake_cell(tmp_path / "ns", "ns", GOOD, weight=1.0, config=base)
     fake_cell(tmp_path / "ppo", "ppo", GOOD, terms=(), config=base)
     (panel,) = collect(tmp_path).panels
-    assert {verdict.missing for verdict in verdicts(panel)} == {("naive", "plain")}
+    assert {judgement.together.missing for judgement in judgements(panel)} == {("naive", "plain")}
     other = replace(base, ddpg=DDPGConfig(gamma=0.9))
     fake_cell(tmp_path / "ddpg", "ddpg", MIDDLE, terms=(), config=other)
     fake_cell(tmp_path / "ddpg-ns", "ddpg-ns", BAD, weight=1.0, config=base)
     (panel,) = collect(tmp_path).panels
-    verdict = verdicts(panel)[0]
-    assert (verdict.cell.label, verdict.word, verdict.missing) == ("ddpg-mgl", "reversed", ())
-    assert verdict.headline == "harmful as written, helpful once reversed"
-    assert verdict.notes == ("no shaping (ddpg) was trained with ddpg.gamma 0.9, ddpg-mgl with 0.99",)
-    text = verdict_text(collect(tmp_path))
-    assert "--compare" not in text
+    judgement = judgements(panel)[0]
+    assert (judgement.cell.label, judgement.verdicts[0].advice) == ("ddpg-mgl", "reverse")
+    assert judgement.together.missing == ()
+    assert judgement.together.notes == ("no shaping (ddpg) was trained with ddpg.gamma 0.9, ddpg-mgl with 0.99",)
+    assert "--compare" not in verdict_text(collect(tmp_path))
 
 
 def test_settings_of_the_upper_level_do_not_matter_to_a_run_without_weights():

@@ -63,7 +63,7 @@ def run_bench(updates: int) -> int:
     print("method".ljust(12), *(name.rjust(10) for name in columns))
     base = None
     for label, method in METHODS.items():
-        settings = {"env": "cartpole", "terms": ["harmful"], **method}
+        settings = {"env": "cartpole", "preset": "paper", "terms": ["harmful"], **method}
         with tempfile.TemporaryDirectory() as cache:
             first, second = (measure_apart(updates, settings, cache) for _ in range(2))
         speed = first["steps"] / min(first["seconds"], second["seconds"])

@@ -89,6 +89,7 @@ def measure_point(line: Line, size: int) -> Point:
     width = {"n": SMALL, "m": SMALL} | ({} if line.grows == "K" else {line.grows: size})
     settings = {
         **line.settings,
+        "preset": "paper",
         "terms": ["harmful"],
         "ppo": {"policy_hidden": [width["n"]] * 2},
         "weights": {"hidden": [width["m"]] * 2},
@@ -125,11 +126,11 @@ def _shapes(loop: "BiLevel", estimator: Any) -> Any:
     assert isinstance(loop.lower, PPO)
     lower, state = loop.lower, loop.init_networks(jax.random.key(0), None, None)
     samples = lower.empty_minibatch(state.weights, jacobian=True)
-    step = lower.step(state.learner, state.weights, samples, None)[1]
+    step = lower.step(state.learner, state.weights, samples)[1]
     after = lower.after(state.learner.policy, samples._replace(advantage_jacobian=None))
     ppo = lower.config
     lead = (ppo.update_period // ppo.num_envs, ppo.num_envs)
-    terms, done = jnp.zeros((*lead, 1)), jnp.zeros(lead, bool)
+    terms, done = jnp.zeros((*lead, 1)), jnp.zeros(lead)
     data = Pending(step.policy, lower.empty_samples(ppo.update_period), terms, done, jnp.ones(()), done)
     remembered = estimator.init(state.learner.policy, state.weights, samples)
     return remembered, (step, after, state.weights), data

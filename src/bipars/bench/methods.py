@@ -111,7 +111,7 @@ def _compare(count: int, base: str, cases: Sequence[Case], say: _Progress) -> li
     rows: list[Cost] = []
     for label, settings in cases:
         say(label)
-        given = {"env": "cartpole-continuous", "terms": ["harmful"], **settings}
+        given = {"env": "cartpole-continuous", "preset": "paper", "terms": ["harmful"], **settings}
         found = updates.measure_apart(count, given, hurry=True)
         seconds, memory = found["seconds"], found["array_megabytes"]
         first = rows[0] if rows else Cost(base, label, seconds, 1.0, memory, 1.0)

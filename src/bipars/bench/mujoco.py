@@ -113,6 +113,7 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
 
     settings = {
         "env": task,
+        "preset": "paper",
         "threads": threads,
         "method": method,
         "terms": ["torque"],
@@ -125,13 +126,13 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     sampler: Any = _Noting(algorithm.sampler)
     algorithm = replace(algorithm, sampler=sampler)
     start = algorithm.init(jnp.uint32(0))
-    algorithm.iterate(start, jnp.uint32(0))
+    algorithm.iterate(start, jnp.uint32(0), jnp.int32(algorithm.rounds))
     env = MujocoEnvironment(task, num_envs, threads)
     actions, given = np.asarray(sampler.batch.action), _nothing_to_say(env.observation_size, env.action_size)
     seconds, alone = [], []
     for _ in range(updates):
         began = time.perf_counter()
-        state, signals = algorithm.iterate(start, jnp.uint32(0))
+        state, signals = algorithm.iterate(start, jnp.uint32(0), jnp.int32(algorithm.rounds))
         jax.block_until_ready((state.learner, signals))
         between = time.perf_counter()
         env.restore(sampler.began.snapshot)

@@ -15,7 +15,7 @@ import tyro
 
 from bipars.errors import BiparsError
 
-ALIASES = {"upper.unroll": "--unroll", "upper.noise_penalty": "--noise-penalty"}
+ALIASES = {"upper.unroll": "--unroll"}
 """Flags that are typed often enough to have a second name."""
 FLAGS = {"terms": "--term", "env_options": "--env-option"}
 """Settings whose flag, which is given several times, is in the singular."""

@@ -9,7 +9,7 @@ import tyro
 
 from bipars.cli.consent import settle_imports, with_consent
 from bipars.cli.suite import count_workers
-from bipars.errors import BiparsError, UsageError
+from bipars.errors import BiparsError
 
 if TYPE_CHECKING:
     from bipars.runs.directory import RunDirectory
@@ -17,38 +17,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """Say which reward terms help, where, and how that is known: one page, report.html, and its figures.
+    """Say what to do with each reward term, and how that is known: one page, report.html, and its figures.
 
     bipars report runs/harmful
     """
 
     directory: Annotated[Path, tyro.conf.Positional]
-    """A run, or a directory of runs, such as one of `bipars train` or `bipars suite`."""
+    """A run, a saved agent, or a directory of them, such as one of `bipars train` or `bipars suite`."""
     text: bool = False
     """Print the verdict and write nothing."""
     compare: bool = False
-    """First train what the verdict lacks: the same with the term as written, and without it."""
+    """First train what there is to compare with: the terms as written, none of them, and the frozen weights."""
+    ablate: bool = False
+    """First train the same agent without each term in turn."""
     out: Path | None = None
     """The page, by default report.html in the directory; pictures and tables go into a folder beside it."""
     workers: int = 0
-    """Cores for --compare, one per run, or as many as its threads; 0 takes all."""
+    """Cores for --compare and --ablate, one per run, or as many as its threads; 0 takes all."""
     allow_imports: bool = False
     """Import the code that a run's file names, such as import:module.function, for --compare, without asking."""
 
     def run(self) -> int:
         from bipars.report.build import write_report
         from bipars.report.compare import make_comparisons
+        from bipars.report.report import check_page
         from bipars.report.text import verdict_text
         from bipars.results.panels import collect
 
         workers = count_workers(self.workers)
         if self.out is not None:
             check_page(self.out)
-        if self.compare:
+        if self.compare or self.ablate:
+            flags = " --compare" * self.compare + " --ablate" * self.ablate
             found = collect(self.directory)
             settle_imports(self.allow_imports)
-            if not make_comparisons(found, workers):
-                print(f"stopped; go on with: bipars report {self.directory} --compare")
+            if not make_comparisons(found, workers, self.compare, self.ablate):
+                print(f"stopped; go on with: bipars report {self.directory}{flags}")
                 return 130
         collection = collect(self.directory)
         page = None if self.text else write_report(collection, self.out)
@@ -56,24 +60,6 @@ class Report:
         if page is not None:
             print(f"\nwritten: {page}")
         return 0
-
-
-MARK = b'<meta name="generator" content="bipars report">'
-"""How every page of ours begins: it stands in the first bytes of page.html."""
-HEAD = 1024
-
-
-def check_page(path: Path) -> None:
-    """Refuses what is no name of a page, and to replace a page of somebody else."""
-    if path.is_dir() or path.suffix.lower() not in (".html", ".htm"):
-        what = "a directory" if path.is_dir() else "no name of a page"
-        raise UsageError(f"--out is {path}, {what}; expected one such as {path.with_suffix('')}/report.html")
-    if path.exists():
-        with open(path, "rb") as file:
-            if MARK not in file.read(HEAD):
-                raise UsageError(
-                    f"--out is {path}, which is no page of `bipars report`. Choose another name, or delete it"
-                )
 
 
 @dataclass(frozen=True)

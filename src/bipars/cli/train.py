@@ -1,4 +1,4 @@
-"""`bipars train`: flags that are not given follow the preset of the environment and the method."""
+"""`bipars train`: flags that are not given follow the preset and the method."""
 
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -9,15 +9,15 @@ import tyro
 from bipars.cli.asked import Whole, asked, flag, given
 from bipars.cli.consent import settle_imports
 from bipars.cli.suite import count_workers
-from bipars.envs.registry import ANY, family_preset
 from bipars.errors import UsageError
+from bipars.settings.recipe import recipe
 
 ROOMS: dict[str, Literal["ppo", "ddpg"]] = {
     "ppo": "ppo", "weights": "ppo", "upper": "ppo", "dpba": "ppo", "ddpg": "ddpg", "ddpg_upper": "ddpg"
 }  # fmt: skip
 """The parts that have settings, and the learner whose preset the help shows."""
-INT = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="INT")
-STR = tyro.conf.arg(help_behavior_hint="(default follows --env)", metavar="STR")
+INT = tyro.conf.arg(help_behavior_hint="(default follows --preset)", metavar="INT")
+STR = tyro.conf.arg(help_behavior_hint="", metavar="STR")
 SECONDS = tyro.conf.arg(help_behavior_hint="", metavar="SECONDS")
 PATH = tyro.conf.arg(help_behavior_hint="", metavar="PATH")
 NOT_SETTINGS = ("out", "seeds", "workers", "term", "env_option", "weights_from", "allow_imports")
@@ -44,6 +44,8 @@ class TrainFlags:
     """How the terms are used; `bipars list` explains each. import:module.thing is one of your own."""
     potential: Annotated[str | None, STR] = None
     """Potential of the methods pbrs, pba and dynamic-pbrs, such as upright or import:module.function."""
+    preset: str = "default"
+    """What the other settings start from: default, the same everywhere; paper, what the paper says of its tasks."""
     seeds: str = "0"
     """Seeds, such as 0-4 or 0,3,7; one run each."""
     steps: Annotated[Whole | None, INT] = None
@@ -107,7 +109,7 @@ class TrainFlags:
 
 def train_command(show_all: bool) -> Any:
     """The flags with those of every part; only `--help-all` shows these."""
-    rooms = [(room, asked(getattr(family_preset(ANY, "mgl", learner), room), room)) for room, learner in ROOMS.items()]
+    rooms = [(room, asked(getattr(recipe(learner), room), room)) for room, learner in ROOMS.items()]
     hide = (lambda flags: flags) if show_all else (lambda flags: Annotated[flags, tyro.conf.Suppress])
     fields = [(name, hide(flags), field(default_factory=flags)) for name, flags in rooms]
     made = make_dataclass("Train", fields, bases=(TrainFlags,), frozen=True)
@@ -123,7 +125,7 @@ def refuse_idle(name: str, typed: dict[str, Any], weights_from: Path | None) -> 
         path = f"upper.{setting}"
         if weights_from is not None:
             raise UsageError(f"{path} is {value}, but the weights of --weights-from are not learned any more", [path])
-        if setting in ("follow_weights", "earned_trust", "baseline") and value and typed.get("sampling") == "round":
+        if setting in ("follow_weights", "control_group") and value and typed.get("sampling") == "round":
             raise UsageError(
                 f"{path} has no effect with upper.sampling 'round': leave it out", [path, "upper.sampling"]
             )

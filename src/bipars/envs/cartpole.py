@@ -18,7 +18,8 @@ from bipars.envs import gym
 from bipars.envs.registry import EnvironmentFamily, WeightMap, register
 from bipars.errors import UsageError
 from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions
-from bipars.settings.config import Config, UpperConfig
+from bipars.settings.config import Config
+from bipars.settings.recipe import TD3
 
 if TYPE_CHECKING:  # loading JAX takes longer than answering --help
     from jaxtyping import Array, Float, PRNGKeyArray
@@ -145,15 +146,13 @@ def draw(state: np.ndarray, size: int = 480) -> np.ndarray:
     return np.asarray(image.resize((size, size), Image.Resampling.LANCZOS))
 
 
-def preset(method: str, learner: str = "ppo") -> Config:
-    """The paper's settings, with what docs/results.md measures."""
-    config = Config(method=method)
-    if learner == "ddpg":
-        # IMGL keeps an n x m matrix.
-        ddpg = replace(gym.TD3, policy_hidden=(16, 16)) if method == "ddpg-imgl" else gym.TD3
-        return replace(config, steps=100_000, ddpg=ddpg, ddpg_upper=gym.size_penalty(method))
-    upper = UpperConfig(noise_penalty=1.0, memory=0.5, earned_trust=True)
-    return replace(config, weights=gym.head_start(method), upper=upper)
+def paper(method: str, learner: str = "ppo") -> Config:
+    """Appendix D of the paper; of deterministic policies it says nothing, so these are ours."""
+    if learner == "ppo":
+        return Config()
+    # IMGL keeps an n x m matrix.
+    ddpg = replace(TD3, policy_hidden=(16, 16)) if method == "ddpg-imgl" else TD3
+    return Config(steps=100_000, ddpg=ddpg)
 
 
 OBSERVATIONS = ("cart position", "cart velocity", "pole angle", "pole angular velocity")
@@ -166,7 +165,7 @@ for name, alias, continuous in (
     register(
         EnvironmentFamily(
             name,
-            preset,
+            {"paper": paper},
             aliases=(alias,),
             make_jax=partial(CartPole, continuous=continuous),
             observations=OBSERVATIONS,

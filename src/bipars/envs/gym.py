@@ -16,9 +16,8 @@ from bipars.envs.host import Step, Steps
 from bipars.envs.registry import ANY, EnvironmentFamily, known_names, register, take_options
 from bipars.envs.vector import Async, Checked, InProcess, Sync
 from bipars.errors import EnvError, UsageError
-from bipars.nets.network import Network
+from bipars.nets.network import Networks
 from bipars.runtime import allowed_cores
-from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.settings.importing import import_from_here
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
@@ -93,7 +92,7 @@ class GymnasiumEnvironment:
             following = self._flat(fresh)
         return Step(following, next_obs, np.array(reward, float), terminated.copy(), truncated.copy(), info)
 
-    def run(self, network: Network, noise: np.ndarray) -> Steps:
+    def run(self, networks: Networks, noise: np.ndarray) -> Steps:
         raise NotImplementedError("a Gymnasium environment is stepped from Python")
 
     def snapshot(self) -> None:
@@ -166,64 +165,7 @@ def _by_id(name: str, options: Mapping[str, Any]) -> Factory:
     return make
 
 
-LARGE_POTENTIAL = DPBAConfig(hidden=(64, 64), max_grad_norm=10.0)
-"""The potential's network, of the paper's MuJoCo tasks as well."""
-
-
-def preset(method: str, learner: str = "ppo") -> Config:
-    """Settings that work for environments nobody here has seen."""
-    config = Config(method=method)
-    if learner == "ddpg":
-        return replace(
-            config,
-            steps=50_000,
-            evaluation_episodes=10,
-            evaluation_every=5,
-            ddpg=replace(TD3, num_envs=4, gradient_steps=1_000, exploration_noise=0.1),
-            ddpg_upper=size_penalty(method),
-        )
-    return replace(
-        config,
-        steps=300_000,
-        evaluation_episodes=10,
-        ppo=PPOConfig(
-            policy_hidden=(64, 64),
-            value_hidden=(64, 64),
-            activation="tanh",
-            initial_std=1.0,
-            num_envs=8,
-            update_period=4096,
-            gradient_steps=320,
-            batch_size=128,
-            clip=0.2,
-            gamma=0.99,
-            policy_learning_rate=3e-4,
-            value_learning_rate=1e-3,
-            max_grad_norm=0.5,
-            normalise_observations=True,
-            normalise_returns=True,
-        ),
-        weights=head_start(method),
-        # docs/results-environments.md has the measurements
-        upper=UpperConfig(noise_penalty=1.0, memory=0.5, baseline=True),
-        dpba=LARGE_POTENTIAL,
-    )
-
-
-def head_start(method: str) -> WeightConfig:
-    """A network gets away from its start in the first rounds, before the policy has learned much from it."""
-    return WeightConfig(head_start=20.0 if method in ("mgl", "imgl", "unrolled") else 0.0)
-
-
-TD3 = DDPGConfig(twin_critics=True, policy_delay=2, target_noise=0.2)
-
-
-def size_penalty(method: str) -> DDPGUpperConfig:
-    """docs/deterministic.md has the measurements."""
-    return DDPGUpperConfig(size_penalty=0.0) if method == "ddpg-imgl" else DDPGUpperConfig()
-
-
-GYMNASIUM = EnvironmentFamily(ANY, preset)
+GYMNASIUM = EnvironmentFamily(ANY)
 register(GYMNASIUM)
 for name, observations in {
     "Pendulum-v1": ("cos(angle)", "sin(angle)", "angular velocity"),

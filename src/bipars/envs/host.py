@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Space
 
-from bipars.nets.network import Network
+from bipars.nets.network import Networks
 from bipars.nets.spaces import ActionSpace
 
 
@@ -67,7 +67,7 @@ class HostEnvironment(Protocol):
         """Whether there is `run`."""
         ...
 
-    def run(self, network: Network, noise: np.ndarray) -> Steps:
+    def run(self, networks: Networks, noise: np.ndarray) -> Steps:
         """As many steps as there is noise, (time, env, action), all at once."""
         ...
 

@@ -16,14 +16,14 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Space
 
-from bipars.envs import gym
 from bipars.envs.host import Step, Steps
 from bipars.envs.registry import EnvironmentFamily, register
 from bipars.envs.spaces import native_actions
 from bipars.errors import UsageError, unknown
-from bipars.nets.network import Network
+from bipars.nets.network import Networks
 from bipars.nets.spaces import ActionSpace, BoxActions
 from bipars.settings.config import Config, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.recipe import DDPG, LARGE_POTENTIAL
 
 
 @dataclass(frozen=True)
@@ -239,14 +239,15 @@ class MujocoEnvironment:
             obs = self._observe()
         return Step(self._remember(obs), next_obs, reward, terminated, truncated, info)
 
-    def run(self, network: Network, noise: np.ndarray) -> Steps:
+    def run(self, networks: Networks, noise: np.ndarray) -> Steps:
         """Acts and steps in compiled code. Given the same actions, `step` does the same to the last bit."""
-        network.check(self.observation_size, self.action_size)
+        for network, _ in networks:
+            network.check(self.observation_size, self.action_size)
         if noise.shape[1:] != self._ctrl.shape:
             raise UsageError(f"noise has shape {noise.shape}; expected (time, {self.num_envs}, {self.action_size})")
         if self._runner is None:
             self._runner = self._make_runner()
-        record, row = self._runner.run(self._memory, self._next_starts, network, noise)
+        record, row = self._runner.run(self._memory, self._next_starts, networks, noise)
         fields = self._as_fields(record.row)
         if self._task.bodies:
             self._memory["contact_force"][:] = self._as_fields(row)["cfrc_ext"]
@@ -470,19 +471,17 @@ def _load(mujoco: Any, file: str) -> Any:
         mujoco.set_mju_user_warning(previous)
 
 
-def preset(task: Task, method: str, learner: str = "ppo") -> Config:
-    """Appendix D of the paper, with what it does not mention: observations and returns normalised, noise penalised,
-    trust that must be earned."""
-    config = gym.preset(method, learner)
+def paper(task: Task, method: str, learner: str = "ppo") -> Config:
+    """Appendix D of the paper, with observations and returns normalised, which it does not mention."""
     weights = WeightConfig(low=-1.0, high=1.0, max_grad_norm=10.0)
-    if learner == "ddpg":
+    if learner == "ddpg":  # of deterministic policies on these tasks the paper says nothing
         return replace(
-            config,
+            DDPG,
             steps=300_000,
             checkpoint_every=50,
             evaluation_every=10,
             weights=replace(weights, learning_rate=3e-5),
-            ddpg=replace(config.ddpg, warmup_steps=10_000, batch_size=256),
+            ddpg=replace(DDPG.ddpg, warmup_steps=10_000, batch_size=256),
         )
     ppo = PPOConfig(
         policy_hidden=(64, 64, 64),
@@ -492,17 +491,12 @@ def preset(task: Task, method: str, learner: str = "ppo") -> Config:
         normalise_observations=True,
         normalise_returns=True,
     )
-    upper = UpperConfig(noise_penalty=1.0, earned_trust=True)  # docs/results-environments.md has the measurements
+    upper = UpperConfig()
     if method == "imgl" and task.simple_imgl:
         ppo, upper = replace(ppo, policy_hidden=(32, 32)), replace(upper, second_order="none")
-    return Config(
-        method=method,
-        steps=task.steps,
-        ppo=ppo,
-        upper=upper,
-        weights=replace(weights, learning_rate=1e-3) if method in ("mgl", "imgl") else weights,
-        dpba=gym.LARGE_POTENTIAL,
-    )
+    if method in ("mgl", "imgl"):
+        weights = replace(weights, learning_rate=1e-3)
+    return Config(steps=task.steps, ppo=ppo, upper=upper, weights=weights, dpba=LARGE_POTENTIAL)
 
 
 def make(name: str, num_envs: int, threads: int, /, **options: Any) -> MujocoEnvironment:
@@ -513,7 +507,7 @@ for name, task in TASKS.items():
     register(
         EnvironmentFamily(
             name,
-            partial(preset, task),
+            {"paper": partial(paper, task)},
             make_host=partial(make, name),
             observations=task.observations,
             term_scales={"torque": task.torque},

@@ -20,7 +20,7 @@ import numpy as np
 from llvmlite import binding
 from numba import types
 
-from bipars.nets.network import Network
+from bipars.nets.network import Network, Networks
 
 STATE = mujoco.mjtState
 WHOLE = STATE.mjSTATE_INTEGRATION
@@ -156,7 +156,7 @@ class Runner:
         self,
         memory: dict[str, np.ndarray],
         starts: Callable[[range, np.ndarray], Starts],
-        network: Network,
+        networks: Networks,
         noise: np.ndarray,
     ) -> tuple[Record, np.ndarray]:
         """What happened in as many steps as there is noise, and the environments' last rows.
@@ -178,21 +178,29 @@ class Runner:
             np.empty(lead, bool),
             np.empty(lead, bool),
         )
-        offsets = np.ascontiguousarray(noise * network.spread, np.float32)
+        offsets = np.empty(noise.shape, np.float32)
+        for network, envs in networks:
+            group = slice(envs.start, envs.stop)
+            offsets[:, group] = noise[:, group] * network.spread
 
         unwanted = Event()
 
-        def take(envs: range) -> None:
-            time = 0
+        def take(part: tuple[Network, range]) -> None:
+            (network, envs), time = part, 0
             while time < lead[0] and not unwanted.is_set():
                 soon, until = starts(envs, now.episode), min(time + STRIDE, lead[0])
                 share = (envs.start, envs.stop, time, until)
                 time = _advance(rules, self._bodies, soon, network, offsets, now, record, *share)
 
-        shares = np.linspace(0, lead[1], min(self._threads, lead[1]) + 1).astype(int)
-        with ThreadPoolExecutor(len(shares) - 1) as threads:
+        ends = np.linspace(0, lead[1], min(self._threads, lead[1]) + 1).astype(int)
+        bounds = sorted({*ends.tolist(), *(envs.start for _, envs in networks)})
+        parts = [
+            (next(network for network, envs in networks if start in envs), range(start, stop))
+            for start, stop in pairwise(bounds)
+        ]
+        with ThreadPoolExecutor(len(ends) - 1) as threads:
             try:
-                list(threads.map(take, (range(*ends) for ends in pairwise(shares.tolist()))))
+                list(threads.map(take, parts))
             except BaseException:
                 unwanted.set()
                 raise

@@ -1,6 +1,6 @@
 """The environments that are known by name, each with all that depends on it. A family is one file, which registers it.
 
-    register(EnvironmentFamily("PointMass-v0", preset=preset, observations=("position", "velocity")))
+    register(EnvironmentFamily("PointMass-v0", observations=("position", "velocity")))
 
 Every other name is a Gymnasium id, and belongs to the family that `gym` registers as `ANY`.
 """
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bipars.errors import UsageError
+from bipars.errors import UsageError, unknown
 from bipars.settings.config import Config
 from bipars.settings.importing import WithheldError, import_from_here
+from bipars.settings.recipe import recipe
 
 if TYPE_CHECKING:  # names are known before JAX is loaded
     from bipars.envs.base import Environment
@@ -46,8 +47,9 @@ class EnvironmentFamily:
 
     name: str
     """What people call it: in `env=`, after `--env`, in files."""
-    preset: Callable[[str, str], Config]
-    """The configuration that it starts from, given a method's name and its learner, ppo or ddpg."""
+    presets: Mapping[str, Callable[[str, str], Config]] = field(default_factory=dict)
+    """Settings by the name of a preset, given a method's name and its learner, ppo or ddpg: "paper" for a task of the
+    paper; "default" in place of what every environment starts from."""
     aliases: tuple[str, ...] = ()
     """Other names that it answers to."""
     make_jax: Callable[..., Environment] | None = None
@@ -120,10 +122,20 @@ def take_options(name: str, make: Callable[..., Any], options: Mapping[str, Any]
         raise UsageError(f"environment '{name}' does not take the options {dict(options)}: {error}") from error
 
 
-def family_preset(env: str, method: str, learner: Literal["ppo", "ddpg"]) -> Config:
-    """A configuration for the environment and method, every setting open to change."""
+def family_preset(env: str, name: str, method: str, learner: Literal["ppo", "ddpg"]) -> Config:
+    """The configuration that everything starts from: the same for every environment, unless its family has another."""
     family = find_family(env)
-    config = family.preset(method, learner)
-    if not isinstance(config, Config):
-        raise UsageError(f"family '{family.name}': its preset returned {config!r:.80}; expected a bipars.Config")
-    return replace(config, env=env, method=method, learner=learner)
+    if name in family.presets:
+        config = family.presets[name](method, learner)
+        if not isinstance(config, Config):
+            raise UsageError(f"family '{family.name}': its preset returned {config!r:.80}; expected a bipars.Config")
+    elif name == Config.preset:
+        config = recipe(learner)
+    else:
+        known = [other.name for other in families() if name in other.presets]
+        if not known:
+            raise unknown("preset", name, sorted({Config.preset, *(p for other in families() for p in other.presets)}))
+        raise UsageError(
+            f"preset '{name}' has no settings for '{env}', but for {', '.join(known)}. Leave the preset out", ["preset"]
+        )
+    return replace(config, env=env, preset=name, method=method, learner=learner)

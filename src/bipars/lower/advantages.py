@@ -1,4 +1,4 @@
-"""From a batch to advantages of both rewards, the modified one's and the true one's."""
+"""From a batch to advantages: of the modified reward and of the true one, or of the true one and of every term."""
 
 from typing import NamedTuple
 
@@ -8,18 +8,39 @@ from jaxtyping import Array, Bool, Float
 
 from bipars.nets.mlp import MLP
 from bipars.nets.running import ReturnScale, RunningMoments
-from bipars.nets.weights import WeightFunction
+from bipars.nets.weights import DeviatingWeights, WeightFunction
 from bipars.objective import Samples, gae, normaliser
 from bipars.rollout.batch import Batch, modified_reward
 from bipars.settings.config import PPOConfig
+
+ANY = 1e30
+"""More than a reward ever is."""
 
 
 class Scales(NamedTuple):
     """Running statistics by which observations and rewards are normalised; none where they are not."""
 
     observations: RunningMoments | None
-    returns: tuple[ReturnScale, ...]
-    """Of the modified reward and, where the upper level learns, of the true one."""
+    returns: ReturnScale | None
+    """Of every reward that has a critic."""
+    low: Float[Array, " reward"]
+    """The least that each of these rewards has ever been ..."""
+    high: Float[Array, " reward"]
+    """... and the most; `ANY` once an episode has terminated, which is news, too. Before the first reward, -`ANY`."""
+
+
+class TermAdvantages(NamedTuple):
+    """Advantages of the true reward and of every term, each in units of its own returns.
+
+    They are not centred: their mean over a batch would tie its parts together, which evidence takes for independent.
+    """
+
+    true: Float[Array, " sample"]
+    terms: Float[Array, "sample term"]
+    true_unit: Float[Array, ""]
+    units: Float[Array, " term"]
+    silent: Bool[Array, ""]
+    """The true reward has never varied."""
 
 
 class UpdateData(NamedTuple):
@@ -27,17 +48,21 @@ class UpdateData(NamedTuple):
 
     samples: Samples
     """All of the batch, time and environment on one axis."""
-    value_targets: tuple[Float[Array, " sample"], ...]
+    value_targets: tuple[Float[Array, "sample reward"], ...]
     """What each critic should say."""
     z: Float[Array, "time env term"]
     scale: Float[Array, ""]
     """The unit of the modified advantages: what they were divided by."""
     log: dict[str, Array]
     batch: Batch
-    basis: Float[Array, "feature sample"] | None = None
-    """Of functions of the state alone, where dA~/dphi has a baseline; see `upper/baseline.py`."""
-    trust: Float[Array, ""] | None = None
-    """How far the policy follows the modified advantages, where terms must earn it; see `upper/trust.py`."""
+    own: Float[Array, " sample"] | None = None
+    """1 for the learner's own samples, 0 for another policy's, where there are such."""
+    by_term: TermAdvantages | None = None
+    """Where every term has a critic."""
+    progress: Float[Array, ""] = 0.0  # type: ignore[assignment]
+    """How much of the run is over."""
+    control: "UpdateData | None" = None
+    """The same for a control group, where there is one."""
 
     @property
     def terms(self) -> Float[Array, "time env term"]:
@@ -51,65 +76,152 @@ class UpdateData(NamedTuple):
         return self._replace(samples=self.samples._replace(advantage_jacobian=jacobian))
 
 
+def estimate_advantages(
+    config: PPOConfig,
+    critics: tuple[MLP, ...],
+    scales: Scales,
+    batch: Batch,
+    obs: Float[Array, "time env obs"],
+    rewards: Float[Array, "time env reward"],
+    hold: bool,
+) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
+    """Advantages and value targets of several rewards, the unit that each is in, and newer scales.
+
+    A reward that has never varied says nothing: its advantages would be its critic's errors, and are 0 instead.
+    """
+    unit, returns = jnp.ones(rewards.shape[-1]), scales.returns
+    if returns is not None:
+        running = jnp.where(batch.restarted, 0.0, returns.running)
+        returns = returns._replace(running=running).update(rewards, batch.done, config.gamma)
+        unit = returns.std
+    value, next_value = values(critics, obs, normalise(scales, batch.next_obs), batch.done)
+    advantage, target = gae(
+        rewards / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
+    )
+    low = jnp.minimum(scales.low, rewards.min(axis=(0, 1)))
+    high = jnp.maximum(scales.high, jnp.where(batch.terminated.any(), ANY, rewards.max(axis=(0, 1))))
+    moments = scales.observations
+    if moments is not None and not hold:
+        moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
+    return jnp.where(low == high, 0.0, advantage), target, unit, Scales(moments, returns, low, high)
+
+
+def normalise(scales: Scales, obs: Float[Array, "time env obs"]) -> Float[Array, "time env obs"]:
+    return obs if scales.observations is None else scales.observations.normalise(obs)
+
+
+def normalise_advantages(
+    advantage: Float[Array, "time env"], own: Float[Array, " env"] | None
+) -> tuple[Float[Array, " sample"], Float[Array, ""]]:
+    """Zero-mean and unit-variance over the learner's own samples, 0 elsewhere; and what they were divided by."""
+    mean, std = normaliser(advantage, own)
+    advantage = (advantage - mean) / std
+    return (advantage if own is None else own * advantage).reshape(-1), std
+
+
 def compute_advantages(
-    config: PPOConfig, critics: tuple[MLP, ...], weights: WeightFunction, scales: Scales, batch: Batch, hold: bool
+    config: PPOConfig,
+    critics: tuple[MLP, ...],
+    weights: WeightFunction,
+    scales: Scales,
+    batch: Batch,
+    hold: bool,
+    own: Float[Array, " env"] | None = None,
 ) -> tuple[UpdateData, Scales]:
     """What there is to learn from a batch, without the batch itself, and newer scales.
 
     Where there is one critic, there is no upper level, and nobody asks for the true reward's. `hold` leaves the
-    statistics of observations as they are.
+    statistics of observations as they are; `own` says in which environments the learner has acted itself.
     """
-    obs, next_obs = batch.obs, batch.next_obs
-    if scales.observations is not None:
-        obs, next_obs = scales.observations.normalise(obs), scales.observations.normalise(next_obs)
-    returns = list(scales.returns)
-    targets, log = [], {}
-
-    def advantages(reward: Array, critic: int, correction: Array | None = None) -> tuple[Array, Array]:
-        """Normalised advantages, and the unit that they are in."""
-        unit = jnp.ones(())
-        if returns:
-            running = returns[critic]._replace(running=jnp.where(batch.restarted, 0.0, returns[critic].running))
-            returns[critic] = running.update(reward, batch.done, config.gamma)
-            unit = returns[critic].std
-        value, next_value = values(critics[critic], obs, next_obs, batch.done)
-        advantage, target = gae(
-            reward / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
-        )
-        targets.append(target.reshape(-1))
-        log[f"{('modified', 'true')[critic]}_explained_variance"] = 1 - jnp.var(advantage) / (jnp.var(target) + 1e-8)
-        if correction is not None:
-            advantage = advantage + correction / unit
-        mean, std = normaliser(advantage)
-        return ((advantage - mean) / std).reshape(-1), std * unit
-
+    obs = normalise(scales, batch.obs)
     z = weights(obs, batch.action)
-    correction = None if batch.potential is None else batch.potential.correction
-    modified, scale = advantages(modified_reward(batch, z), 0, correction)
-    true = advantages(batch.reward, 1)[0] if len(critics) > 1 else None
+    rewards = jnp.stack([modified_reward(batch, z), batch.reward][: len(critics)], axis=-1)
+    advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold)
+    names = ("modified", "true")[: len(critics)]
+    log = {f"{name}_explained_variance": explained(advantage[..., i], target[..., i]) for i, name in enumerate(names)}
+    modified = advantage[..., 0]
+    if batch.potential is not None and batch.potential.correction is not None:
+        modified = modified + batch.potential.correction / unit[0]
+    modified, std = normalise_advantages(modified, own)
+    true = normalise_advantages(advantage[..., 1], own)[0] if len(critics) > 1 else None
+    targets = tuple(jnp.split(target.reshape(-1, len(critics)), len(critics), axis=1))
+    return update_data(obs, batch, modified, true, targets, z, std * unit[0], log, own), newer
+
+
+def compute_term_advantages(
+    config: PPOConfig,
+    critics: tuple[MLP, ...],
+    weights: WeightFunction,
+    scales: Scales,
+    batch: Batch,
+    hold: bool,
+    own: Float[Array, " env"] | None = None,
+) -> tuple[UpdateData, Scales]:
+    """The same by a critic of the true reward and one of every term: those of the terms stand first.
+
+    Advantages add up as rewards do, so the modified one follows the weights at once, however far they jump. What the
+    weights do beyond one number per term (`deviation`) is one more reward.
+    """
+    assert isinstance(weights, DeviatingWeights)
+    obs = normalise(scales, batch.obs)
+    z, base = weights(obs, batch.action), weights.base
+    deviation = jnp.sum((z - base) * batch.terms, axis=-1, keepdims=True)
+    rewards = jnp.concatenate([batch.terms, deviation, batch.reward[..., None]], axis=-1)
+    advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold)
+    log = {"true_explained_variance": explained(advantage[..., -1], target[..., -1])}
+    counts = jnp.concatenate([base, jnp.ones(2)]) * unit
+    modified, std = normalise_advantages(advantage @ counts, own)
+    true, _ = normalise_advantages(advantage[..., -1], own)
+    flat = target.reshape(-1, target.shape[-1])
+    data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
+    each = advantage if own is None else own[:, None] * advantage
+    each = each.reshape(-1, advantage.shape[-1])
+    silent = newer.low[-1] == newer.high[-1]
+    by_term = TermAdvantages(each[:, -1], each[:, :-2], unit[-1], unit[:-2], silent)
+    return data._replace(by_term=by_term), newer
+
+
+def update_data(
+    obs: Float[Array, "time env obs"],
+    batch: Batch,
+    modified: Float[Array, " sample"],
+    true: Float[Array, " sample"] | None,
+    targets: tuple[Array, ...],
+    z: Float[Array, "time env term"],
+    scale: Float[Array, ""],
+    log: dict[str, Array],
+    own: Float[Array, " env"] | None,
+) -> UpdateData:
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (obs, batch.action, batch.log_prob))
-    moments = scales.observations
-    if moments is not None and not hold:
-        moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
-    data = UpdateData(Samples(*flat, modified, true), tuple(targets), z, scale, log, None)  # type: ignore[arg-type, call-arg]
-    return data, Scales(moments, tuple(returns))
+    samples = Samples(*flat, modified, true)  # type: ignore[call-arg]
+    of_each = None if own is None else jnp.broadcast_to(own, batch.done.shape).reshape(-1)
+    return UpdateData(samples, targets, z, scale, log, None, of_each)  # type: ignore[arg-type]
+
+
+def explained(advantage: Array, target: Array) -> Float[Array, ""]:
+    """The share of the returns' variance that the critic knew."""
+    return 1 - jnp.var(advantage) / (jnp.var(target) + 1e-8)
 
 
 def values(
-    critic: MLP,
+    critics: tuple[MLP, ...],
     obs: Float[Array, "time env obs"],
     next_obs: Float[Array, "time env obs"],
     done: Bool[Array, "time env"],
-) -> tuple[Float[Array, "time env"], Float[Array, "time env"]]:
+) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"]]:
     """V of the states left and of the states reached. Most states reached are the next ones to be left."""
-    value = critic(obs)[..., 0]
+
+    def every(x: Float[Array, "... obs"]) -> Float[Array, "... reward"]:
+        return jnp.concatenate([critic(x) for critic in critics], axis=-1)
+
+    value = every(obs)
     ended = done.at[-1].set(True).reshape(-1)
     some = max(ended.size // 8, 1)
 
-    def of_ended() -> Float[Array, " sample"]:
+    def of_ended() -> Float[Array, "sample reward"]:
         (index,) = jnp.nonzero(ended, size=some, fill_value=0)
-        return jnp.roll(value, -1, axis=0).reshape(-1).at[index].set(critic(flat[index])[..., 0])
+        return jnp.roll(value, -1, axis=0).reshape(-1, value.shape[-1]).at[index].set(every(flat[index]))
 
     flat = next_obs.reshape(-1, next_obs.shape[-1])
-    reached = jax.lax.cond(ended.sum() <= some, of_ended, lambda: critic(flat)[..., 0])
-    return value, reached.reshape(done.shape)
+    reached = jax.lax.cond(ended.sum() <= some, of_ended, lambda: every(flat))
+    return value, reached.reshape(value.shape)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.nets.policies import Policy
 from bipars.nets.running import RunningMoments
@@ -22,11 +22,13 @@ class LowerStep(NamedTuple):
     policy: Any
     """theta."""
     samples: Any
-    """The minibatch; where terms must earn trust, with advantages at full trust."""
+    """The minibatch."""
     gradient: Any = None
     """g~: of the modified return on these samples, where it has been computed anyway."""
     optimiser: Any = None
     """Adam's state after the step."""
+    times: Float[Array, ""] | None = None
+    """How long it was, in units of the step size that is set, where that is adapted."""
     places: Int[Array, " batch"] | None = None
     """Which samples of the round they are."""
 
@@ -86,8 +88,15 @@ class LowerLevel(Protocol):
         """The policy as the environment meets it."""
         ...
 
-    def prepare(self, learner: Any, weights: WeightFunction, batch: Batch) -> tuple[Any, Any]:
-        """The learner that has seen a batch, and what there is to learn from it.
+    def behaviour(self, learner: Any, weights: WeightFunction) -> Policy:
+        """What acts in the environments of training; `act` is what people take away."""
+        ...
+
+    def prepare(
+        self, learner: Any, weights: WeightFunction, batch: Batch, progress: Float[Array, ""]
+    ) -> tuple[Any, Any]:
+        """The learner that has seen a batch, and what there is to learn from it. `progress`: how much of the run is
+        over, from 0 to 1.
 
         The latter has at least `z`, the weights of its transitions, and `log`, numbers to report.
         """

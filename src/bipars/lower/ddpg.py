@@ -132,11 +132,15 @@ class DDPG:
         noise = jnp.asarray(self.config.exploration_noise, jnp.float32)
         return ExploringPolicy(policy, noise, jnp.asarray(learner.rounds < self.warmup_rounds))
 
+    behaviour = act
+
     def empty_minibatch(self, weights: WeightFunction, jacobian: bool) -> None:
         """No estimator of a deterministic policy's asks for it."""
 
     @compiled
-    def prepare(self, learner: DDPGLearner, weights: WeightFunction, batch: Batch) -> tuple[DDPGLearner, ReplayData]:
+    def prepare(
+        self, learner: DDPGLearner, weights: WeightFunction, batch: Batch, progress: Float[Array, ""]
+    ) -> tuple[DDPGLearner, ReplayData]:
         """Remembers the batch. Units are measured once, when the warm-up is over: ones that changed later would change
         what every critic has learned."""
         replay = learner.replay.add(batch)

@@ -9,9 +9,9 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bipars.compiling import at_once, compiled
-from bipars.lower.advantages import Scales, UpdateData, compute_advantages
+from bipars.lower.advantages import ANY, Scales, UpdateData, compute_advantages, compute_term_advantages
 from bipars.lower.base import After, Hook, Learned, LowerStep
-from bipars.nets.mlp import MLP, count_parameters, make_mlp, ravel
+from bipars.nets.mlp import MLP, count_parameters, make_mlp, orthogonal, ravel
 from bipars.nets.optimiser import adam, ascend
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, Policy, Theta, make_policy
 from bipars.nets.running import ReturnScale, RunningMoments
@@ -31,6 +31,9 @@ from bipars.settings.config import PPOConfig
 LOGGED_SAMPLES = 1024
 """Samples of a round by which the policy's move and its entropy are measured."""
 
+RATES = 0.01, 1.0
+"""Between which `target_kl` moves the step size, in units of the one that is set."""
+
 
 class Learner(NamedTuple):
     """theta and the value functions, each with its optimiser's state."""
@@ -38,9 +41,11 @@ class Learner(NamedTuple):
     policy: Theta
     policy_optimiser: optax.OptState
     critics: tuple[MLP, ...]
-    """V~ of the modified reward and, where the upper level learns, V of the true one."""
+    """V~ of the modified reward (or of every term) and, where the upper level learns, V of the true one."""
     critic_optimisers: tuple[optax.OptState, ...]
     scales: Scales
+    rate: Float[Array, ""]
+    """Step size of theta, in units of the one that is set."""
 
     @property
     def observations(self) -> RunningMoments | None:
@@ -64,6 +69,9 @@ class PPO:
     """The statistics of observations came with the weights, and stay."""
     threads: int = 1
 
+    per_term: bool = False
+    """A critic of every term stands in for that of the modified reward."""
+
     @property
     def objective(self) -> Objective:
         return ClippedObjective(self.config.clip)
@@ -81,19 +89,26 @@ class PPO:
         _, policy_key, value_key = jax.random.split(key, 3)
         shown = weights.at_state(jnp.zeros(size)).size if self.shows_weights else 0
         policy = make_policy(policy_key, config, self.spaces, extra_inputs=shown)
-        sizes = (size, *config.value_hidden, 1)
-        keys = jax.random.split(value_key, 1 + self.learns_weights)
-        critics = tuple(make_mlp(k, sizes, config.activation) for k in keys)
+        outputs = (self.num_terms + 1, 1) if self.per_term else (1, 1)[: 1 + self.learns_weights]
+        first = {"glorot": (), "orthogonal": (orthogonal(2**0.5), orthogonal(1.0))}[config.initial]
+        critics = tuple(
+            make_mlp(k, (size, *config.value_hidden, count), config.activation, *first)
+            for k, count in zip(jax.random.split(value_key, len(outputs)), outputs, strict=True)
+        )
         if observations is None and config.normalise_observations:
             observations = RunningMoments.fresh((size,))
-        returns = tuple(ReturnScale.fresh(config.num_envs) for _ in critics) if config.normalise_returns else ()
+        returns = ReturnScale.fresh(config.num_envs, sum(outputs)) if config.normalise_returns else None
+        least = jnp.full(sum(outputs), ANY, float)  # with its type given: see `make_policy`
         optimisers = tuple(self.value_adam.init(critic) for critic in critics)
-        return Learner(policy, self.policy_adam.init(policy), critics, optimisers, Scales(observations, returns))
+        scales = Scales(observations, returns, least, -least)
+        return Learner(policy, self.policy_adam.init(policy), critics, optimisers, scales, jnp.ones(()))
 
     def act(self, learner: Learner, weights: WeightFunction) -> Policy:
         """The policy as the environment meets it."""
         policy, moments = self.hyper(learner.policy, weights), learner.scales.observations
         return policy if moments is None else NormalisedPolicy(policy, moments.scale)
+
+    behaviour = act
 
     def hyper(self, policy: Theta, weights: WeightFunction) -> Policy:
         """The policy as it learns: explicit mapping shows it the weights."""
@@ -109,32 +124,52 @@ class PPO:
     def empty_minibatch(self, weights: WeightFunction, jacobian: bool) -> Samples:
         return self.empty_samples(self.config.batch_size, count_parameters(weights) if jacobian else None)
 
-    def prepare(self, learner: Learner, weights: WeightFunction, batch: Batch) -> tuple[Learner, UpdateData]:
-        data, scales = self._prepare(learner.critics, weights, learner.scales, batch)
+    def prepare(
+        self,
+        learner: Learner,
+        weights: WeightFunction,
+        batch: Batch,
+        progress: Float[Array, ""],
+        own: Float[Array, " env"] | None = None,
+    ) -> tuple[Learner, UpdateData]:
+        """`own` says in which environments the learner has acted itself, where it has not in all."""
+        data, scales = self._prepare(learner.critics, weights, learner.scales, batch, own)
         # A compiled program copies what it passes through, so the batch stays outside.
-        return learner._replace(scales=scales), data._replace(batch=batch)
+        return learner._replace(scales=scales), data._replace(batch=batch, progress=progress)
 
     @compiled
     def _prepare(
-        self, critics: tuple[MLP, ...], weights: WeightFunction, scales: Scales, batch: Batch
+        self,
+        critics: tuple[MLP, ...],
+        weights: WeightFunction,
+        scales: Scales,
+        batch: Batch,
+        own: Float[Array, " env"] | None,
     ) -> tuple[UpdateData, Scales]:
-        return compute_advantages(self.config, critics, weights, scales, batch, self.holds_statistics)
+        compute = compute_term_advantages if self.per_term else compute_advantages
+        return compute(self.config, critics, weights, scales, batch, self.holds_statistics, own)
 
     def learn(self, learner: Learner, upper: Any, data: UpdateData, key: PRNGKeyArray, hook: Hook) -> Learned:
         """The steps of theta, each with what the hook does after it; and, by themselves, the critics'."""
-        own = learner._replace(critics=(), critic_optimisers=(), scales=Scales(None, ()))
+        own = learner._replace(critics=(), critic_optimisers=(), scales=None)  # type: ignore[arg-type]
         values, samples = (learner.critics, learner.critic_optimisers), data.samples
         (own, upper, kept, log), (critics, optimisers, value_log) = at_once(
             self.threads > 1,
-            lambda: self._policy_steps(own, upper, samples, data.trust, key, hook=hook),
-            lambda: self._value_steps(values, samples.obs, data.value_targets, key, hook=hook),
+            lambda: self._policy_steps(own, upper, samples, data.own, key, hook=hook),
+            lambda: self._value_steps(values, samples.obs, data.value_targets, data.own, key, hook=hook),
         )
         learner = own._replace(critics=critics, critic_optimisers=optimisers, scales=learner.scales)
         return Learned(learner, upper, kept, log | value_log)
 
     @compiled(static="hook")
     def _policy_steps(
-        self, learner: Learner, upper: Any, samples: Samples, trust: Array | None, key: PRNGKeyArray, hook: Hook
+        self,
+        learner: Learner,
+        upper: Any,
+        samples: Samples,
+        own: Float[Array, " sample"] | None,
+        key: PRNGKeyArray,
+        hook: Hook,
     ) -> tuple[Learner, Any, Any, dict[str, Array]]:
         draws, before = self.draw(key, len(samples.log_prob), hook), upper.weights
 
@@ -149,7 +184,7 @@ class PPO:
             minibatch = samples.at(index[0])._replace(log_prob_gradients=known)
             if hook.follows:
                 minibatch = follow(minibatch, before, upper.weights)
-            learner, step, log = self.step(learner, upper.weights, minibatch, trust)  # lines 7-8
+            learner, step, log = self.step(learner, upper.weights, minibatch)  # lines 7-8
             kept = None
             if hook.after_step is not None:
                 others = fresh(learner.policy, index[1])
@@ -159,18 +194,23 @@ class PPO:
 
         start = (learner, upper, fresh(learner.policy, draws[0][0]).log_prob_gradients)
         (learner, upper, _), (kept, log) = jax.lax.scan(one_step, start, draws)
-        log = jax.tree.map(jnp.mean, log) | self.policy_log(self.hyper(learner.policy, upper.weights), samples)
+        log = jax.tree.map(jnp.mean, log) | self.policy_log(self.hyper(learner.policy, upper.weights), samples, own)
+        if self.config.target_kl is not None:
+            learner = learner._replace(rate=adapt_rate(learner.rate, log["approx_kl"], self.config.target_kl))
+            log["policy_learning_rate"] = learner.rate * self.config.policy_learning_rate
         return learner, upper, kept, log
 
-    def policy_log(self, policy: Policy, samples: Samples) -> dict[str, Array]:
+    def policy_log(self, policy: Policy, samples: Samples, own: Float[Array, " sample"] | None) -> dict[str, Array]:
         """How far the round has moved the policy, and how much it still explores."""
         every = -(-len(samples.obs) // LOGGED_SAMPLES)
         obs, action, log_prob = (x[::every] for x in samples[:3])
         log_ratio = policy.log_prob(obs, action) - log_prob
+        counted = jnp.ones_like(log_ratio) if own is None else own[::every]
+        log_ratio = jnp.where(counted > 0, log_ratio, 0.0)
         ratio = jnp.exp(log_ratio)
         return {
-            "approx_kl": jnp.mean(ratio - 1 - log_ratio),
-            "clip_fraction": jnp.mean(jnp.abs(ratio - 1) > self.config.clip),
+            "approx_kl": jnp.average(ratio - 1 - log_ratio, weights=counted),
+            "clip_fraction": jnp.average(jnp.abs(ratio - 1) > self.config.clip, weights=counted),
             **policy.spread(obs),
         }
 
@@ -187,23 +227,18 @@ class PPO:
         return pairs[:, 0], pairs[:, 1]
 
     def step(
-        self, learner: Learner, weights: WeightFunction, samples: Samples, trust: Float[Array, ""] | None
+        self, learner: Learner, weights: WeightFunction, samples: Samples
     ) -> tuple[Learner, LowerStep, dict[str, Array]]:
-        """theta -> theta' on the modified reward, as far as the terms are trusted. Also the step as phi sees it."""
-
-        if trust is None and samples.log_prob_gradients is None:
-            uphill = gradient = self.modified_gradient(learner.policy, weights, samples)
+        """theta -> theta' on the modified reward. Also the step as phi sees it."""
+        if samples.log_prob_gradients is None:
+            gradient = self.modified_gradient(learner.policy, weights, samples)
         else:
-            climbed = samples.modified_advantage
-            if trust is not None:
-                assert samples.true_advantage is not None
-                climbed = trust * climbed + (1 - trust) * samples.true_advantage
-            advantages = climbed, samples.modified_advantage
-            full = True if trust is None else trust == 1.0
-            uphill, gradient = surrogate_gradients(learner.policy, samples, advantages, self.objective, equal=full)
-        policy, optimiser = ascend(learner.policy, learner.policy_optimiser, self.policy_adam, uphill)
-        step = LowerStep(learner.policy, samples, gradient, optimiser)
-        log = {"policy_gradient_norm": optax.tree.norm(uphill)}
+            (gradient,) = surrogate_gradients(learner.policy, samples, [samples.modified_advantage], self.objective)
+        policy, optimiser = ascend(
+            learner.policy, learner.policy_optimiser, self.policy_adam, gradient, times=learner.rate
+        )
+        step = LowerStep(learner.policy, samples, gradient, optimiser, learner.rate)
+        log = {"policy_gradient_norm": optax.tree.norm(gradient)}
         return learner._replace(policy=policy, policy_optimiser=optimiser), step, log
 
     def modified_gradient(self, policy: Theta, weights: WeightFunction, samples: Samples) -> Theta:
@@ -224,16 +259,22 @@ class PPO:
 
     @compiled(static="hook")
     def _value_steps(
-        self, start: Any, obs: Float[Array, "sample obs"], targets: tuple[Array, ...], key: PRNGKeyArray, hook: Hook
+        self,
+        start: Any,
+        obs: Float[Array, "sample obs"],
+        targets: tuple[Array, ...],
+        own: Float[Array, " sample"] | None,
+        key: PRNGKeyArray,
+        hook: Hook,
     ) -> tuple[tuple[MLP, ...], tuple[optax.OptState, ...], dict[str, Array]]:
         """The critics' steps, on the minibatches of theta's."""
         relative = (self.config.relative_value_loss, self.relative_true_loss)
 
         def one_step(carry: Any, index: Int[Array, " batch"]) -> tuple[Any, dict[str, Array]]:
             critics, optimisers, log = [], [], {}
-            seen = obs[index]
+            seen, counted = obs[index], None if own is None else own[index]
             for i, (critic, optimiser) in enumerate(zip(*carry, strict=True)):
-                loss, slope = jax.value_and_grad(critic_loss)(critic, seen, targets[i][index], relative[i])
+                loss, slope = jax.value_and_grad(critic_loss)(critic, seen, targets[i][index], relative[i], counted)
                 move, optimiser = self.value_adam.update(slope, optimiser, critic)
                 critics.append(optax.apply_updates(critic, move))
                 optimisers.append(optimiser)
@@ -242,6 +283,15 @@ class PPO:
 
         (critics, optimisers), log = jax.lax.scan(one_step, start, self.draw(key, len(obs), hook)[0])
         return critics, optimisers, jax.tree.map(jnp.mean, log)
+
+
+def adapt_rate(rate: Float[Array, ""], kl: Float[Array, ""], target: float) -> Float[Array, ""]:
+    """Smaller steps where an update has moved the policy too far, larger ones where it has hardly moved it.
+
+    A policy that has not moved at all had nothing to learn from.
+    """
+    factor = jnp.where(kl > 2 * target, 1 / 1.5, jnp.where((kl < target / 2) & (kl > 0), 1.5, 1.0))
+    return jnp.clip(rate * factor, *RATES)
 
 
 def follow(samples: Samples, before: WeightFunction, now: WeightFunction) -> Samples:
@@ -255,12 +305,17 @@ def follow(samples: Samples, before: WeightFunction, now: WeightFunction) -> Sam
 
 
 def critic_loss(
-    critic: MLP, obs: Float[Array, "sample obs"], target: Float[Array, " sample"], relative: bool
+    critic: MLP,
+    obs: Float[Array, "sample obs"],
+    target: Float[Array, "sample reward"],
+    relative: bool,
+    own: Array | None,
 ) -> Float[Array, ""]:
     """Squared error, or the fraction of the target's variance that it leaves unexplained (`relative`).
 
     Returns of a sparse reward shrink by orders of magnitude as the policy improves, and with them the gradients that
     Adam remembers; the relative loss keeps its size, so the critic keeps learning.
     """
-    error = jnp.mean((critic(obs)[..., 0] - target) ** 2)
+    squares = (critic(obs) - target) ** 2
+    error = jnp.mean(squares if own is None else own[:, None] * squares)
     return error / (jnp.var(target) + 1e-8) if relative else error

@@ -101,6 +101,15 @@ def glorot(key: PRNGKeyArray, shape: tuple[int, int]) -> tuple[Array, Array]:
     return jax.nn.initializers.glorot_uniform()(key, shape), jnp.zeros(shape[1])
 
 
+def orthogonal(scale: float) -> Initialiser:
+    """Orthogonal weights times `scale`, zero biases."""
+
+    def init(key: PRNGKeyArray, shape: tuple[int, int]) -> tuple[Array, Array]:
+        return jax.nn.initializers.orthogonal(scale)(key, shape), jnp.zeros(shape[1])
+
+    return init
+
+
 def uniform(scale: float) -> Initialiser:
     """Weights and biases uniform in [-scale, scale]."""
 

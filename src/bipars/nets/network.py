@@ -32,3 +32,7 @@ class Network(NamedTuple):
                 f"the network's arrays have shapes {[part.shape for part in found]}; expected {expected}, for "
                 f"{observations} observations and {actions} actions"
             )
+
+
+Networks = list[tuple[Network, range]]
+"""Each with the environments that it acts in."""

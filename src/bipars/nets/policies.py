@@ -5,10 +5,10 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot
-from bipars.nets.network import Network
+from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot, orthogonal
+from bipars.nets.network import Network, Networks
 from bipars.nets.per_sample import PerSampleGradients
 from bipars.nets.running import LIMIT, Scale
 from bipars.nets.spaces import BoxActions, HasSpaces
@@ -132,8 +132,54 @@ class NormalisedPolicy:
         return self.policy.spread(self.scale(obs))
 
 
+@module
+class GroupedPolicy:
+    """Two policies side by side: `first` acts in the first `count` environments, which stand on the last axis."""
+
+    first: Policy
+    second: Policy
+    count: Int[Array, ""]
+
+    def _choose(self, first: Array, second: Array, axis: int) -> Array:
+        envs = first.shape[axis]
+        shape = (envs,) + (1,) * (first.ndim - 1 - axis)
+        return namespace(first).where(np.arange(envs).reshape(shape) < self.count, first, second)
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+        return self.first.draw_noise(key, shape)
+
+    def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array:
+        return self._choose(self.first.sample(obs, noise), self.second.sample(obs, noise), obs.ndim - 2)
+
+    def mode(self, obs: Float[Array, "... obs"]) -> Array:
+        return self._choose(self.first.mode(obs), self.second.mode(obs), obs.ndim - 2)
+
+    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
+        return self._choose(self.first.log_prob(obs, action), self.second.log_prob(obs, action), obs.ndim - 2)
+
+    def log_prob_of_sample(self, obs: Float[Array, "... obs"], action: Array, noise: Array) -> Float[Array, "..."]:
+        first, second = (log_prob_of_sample(policy, obs, action, noise) for policy in (self.first, self.second))
+        return self._choose(first, second, obs.ndim - 2)
+
+    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        return self.first.spread(obs)
+
+
+def as_networks(policy: Policy, num_envs: int) -> Networks | None:
+    """Of a policy in NumPy, with the environments that each acts in. None where it is of another kind."""
+    if isinstance(policy, GroupedPolicy):
+        parts = policy.first, policy.second
+        groups = range(int(policy.count)), range(int(policy.count), num_envs)
+    else:
+        parts, groups = (policy,), (range(num_envs),)  # type: ignore[assignment]
+    networks = [as_network(part) for part in parts]
+    if any(network is None for network in networks):
+        return None
+    return [(network, envs) for network, envs in zip(networks, groups, strict=True) if network is not None and envs]
+
+
 def as_network(policy: Policy) -> Network | None:
-    """Of a policy in NumPy. None where it is of another kind."""
+    """Of one policy."""
     inner, scale, limit = policy, None, np.inf
     if isinstance(policy, NormalisedPolicy):
         inner, scale, limit = policy.policy, policy.scale, LIMIT
@@ -164,6 +210,8 @@ def log_prob_of_sample(
     inner = policy
     while isinstance(inner, HyperPolicy | NormalisedPolicy):
         inner = inner.policy
+    if isinstance(policy, GroupedPolicy):
+        return policy.log_prob_of_sample(obs, action, noise)
     return inner.log_prob_of_noise(noise) if isinstance(inner, GaussianPolicy) else policy.log_prob(obs, action)
 
 
@@ -177,7 +225,10 @@ def make_policy(key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inpu
     actions = env.actions
     outputs = actions.size if isinstance(actions, BoxActions) else actions.n
     sizes = (env.observation_size + extra_inputs, *config.policy_hidden, outputs)
-    net = make_mlp(key, sizes, config.activation)
+    if config.initial == "orthogonal":
+        net = make_mlp(key, sizes, config.activation, orthogonal(2**0.5), orthogonal(0.01))
+    else:
+        net = make_mlp(key, sizes, config.activation)
     if isinstance(actions, BoxActions):
         # With its type given: a weak one would become strong in the first round, and the second be compiled anew.
         return GaussianPolicy(net, jnp.full(outputs, jnp.log(config.initial_std), float))

@@ -56,20 +56,22 @@ class ReturnScale(NamedTuple):
     """The size of discounted returns. Dividing a reward by it puts the critic's targets near one."""
 
     moments: RunningMoments
-    running: Float[Array, " env"]
+    running: Float[Array, "env ..."]
     """Discounted sum of each episode under way."""
 
     @staticmethod
-    def fresh(num_envs: int) -> "ReturnScale":
-        return ReturnScale(RunningMoments.fresh(()), jnp.zeros(num_envs))
+    def fresh(num_envs: int, *columns: int) -> "ReturnScale":
+        return ReturnScale(RunningMoments.fresh(columns), jnp.zeros((num_envs, *columns)))
 
-    def update(self, reward: Float[Array, "time env"], done: Bool[Array, "time env"], gamma: float) -> "ReturnScale":
+    def update(
+        self, reward: Float[Array, "time env ..."], done: Bool[Array, "time env"], gamma: float
+    ) -> "ReturnScale":
         def add(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
             total = gamma * running + now[0]
-            return jnp.where(now[1], 0.0, total), total
+            return jnp.where(now[1].reshape(-1, *(1,) * (total.ndim - 1)), 0.0, total), total
 
         running, totals = jax.lax.scan(add, self.running, (reward, done))
-        return ReturnScale(self.moments.update(totals.reshape(-1)), running)
+        return ReturnScale(self.moments.update(totals.reshape(-1, *totals.shape[2:])), running)
 
     @property
     def std(self) -> Float[Array, ""]:

@@ -162,11 +162,40 @@ class PerActionWeights(OfStates):
         return self.range(self.net(obs))
 
 
+@module
+class DeviatingWeights:
+    """One number per term, and what is added to it in some states and actions."""
+
+    base: Float[Array, " term"]
+    deviation: WeightFunction
+    unit: Float[Array, " term"]
+    """The weight at which a term counts as much as the true reward; deviations are in units of it."""
+    range: Range
+
+    def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
+        return self.range(self.base + self.unit * self.deviation(obs, action))
+
+    def at_state(self, obs: Float[Array, "... obs"]) -> Float[Array, "... output"]:
+        raise NotImplementedError("explicit mapping has weights of its own")
+
+    def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... inputs"]:
+        return self.deviation.inputs(obs, action)
+
+
+def no_weights(num_terms: int) -> WeightFunction:
+    return ScalarWeights(jnp.zeros(num_terms), Range(0.0, None, None))
+
+
 FORMS = ("state", "state-action", "per-action", "scalar")
 
 
 def make_weights(key: PRNGKeyArray, config: ResolvedWeights, env: HasSpaces, num_terms: int) -> WeightFunction:
     """The weight function of `config.form`, its weights near `config.initial` everywhere (appendix D.1)."""
+    if config.by_evidence:
+        around_zero = replace(config, by_evidence=False, initial=0.0, low=None, high=None)
+        deviation = make_weights(key, around_zero, env, num_terms)
+        base = jnp.full(num_terms, config.initial, float)
+        return DeviatingWeights(base, deviation, jnp.ones(num_terms), Range(0.0, config.low, config.high))
     span = make_range(config, num_terms)
     actions, size = env.actions, env.observation_size
     discrete = actions.n if isinstance(actions, DiscreteActions) else None

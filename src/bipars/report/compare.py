@@ -1,22 +1,37 @@
-"""The runs a verdict rests on: the same task with the term as written, and without it."""
+"""The runs a verdict rests on: terms as written, none, their learned weights frozen, or one term left out."""
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bipars.methods import METHODS
+from bipars.errors import UsageError
+from bipars.methods import METHODS, find_method
 from bipars.program import complete
 from bipars.resolve import as_asked
-from bipars.results.panels import COMPARISON, CRITIC_LOSS, Collection, Record, Role, as_taught, differences, method_role
+from bipars.results.panels import (
+    COMPARISON,
+    CRITIC_LOSS,
+    WITHOUT,
+    Cell,
+    Collection,
+    Record,
+    Role,
+    differences,
+    method_role,
+)
+from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.files import refuse_outside
+from bipars.runs.reuse import reusing
 from bipars.settings.resolved import ResolvedConfig
 from bipars.suite.local import run_locally
 from bipars.suite.progress import standing_bar
 from bipars.suite.work import PlannedRun, check_cores
 
 ROLES: tuple[Role, ...] = ("naive", "plain")
+FROZEN = "frozen"
 
 
 def comparison_method(learner: str, role: Role) -> str:
@@ -27,43 +42,96 @@ def comparison_method(learner: str, role: Role) -> str:
 def comparison_config(config: ResolvedConfig, method: str) -> ResolvedConfig:
     """All settings as they were, but for the method and what follows from it.
 
-    A weight that is fixed has no bounds, and the only critic learns as the one does that knows the true reward.
+    A weight that is fixed has no bounds.
     """
-    asked = as_asked(as_taught(config))
+    asked = as_asked(config)
     weights = replace(asked.weights, form="auto", initial=1.0, low=None, high=None, simplex=False, learning_rate=None)
     return complete(replace(asked, method=method, weights=weights, weights_from=None))
 
 
-def missing_runs(collection: Collection) -> list[PlannedRun]:
-    """Every comparison that a learner lacks, seed by seed; those begun here and left unfinished are among them.
+def missing_runs(collection: Collection, compare: bool = True, ablate: bool = False) -> list[PlannedRun]:
+    """Every run that a learner's verdict lacks, seed by seed; those begun here and left unfinished are among them.
 
     What two learners need alike is made once, beside the first: the same run twice is no second seed.
     """
     planned: dict[tuple[str, int], PlannedRun] = {}
     for panel in collection.panels:
         for cell in panel.learners:
-            for role in ROLES:
+            refuse_agents(cell)
+            wanted: list[PlannedRun] = []
+            alone = len(panel.terms) == 1
+            for role in ROLES if compare else ROLES[1:] if ablate and alone else ():
                 method, rival = comparison_method(cell.config.learner, role), panel.rival(cell, role)
-                seeds = {_comparison_directory(record, method): record.config.seed for record in cell.records}
-                if (
-                    rival is None
-                    or CRITIC_LOSS in differences(rival.config, cell.config)  # their critics would partly be compared
-                    or any(record.run.path.resolve() in seeds for record in rival.records)
-                ):
-                    config = comparison_config(cell.config, method)
-                    program = config.program_text()
-                    for path, seed in seeds.items():
-                        if RunDirectory(path).state not in ("done", "running"):
-                            run = PlannedRun(path, replace(config, seed=seed), program)
-                            planned.setdefault((program, seed), run)
+                if _lacking(cell, rival, method):
+                    wanted += _seeds(cell, method, comparison_config(cell.config, method))
+            if compare and _lacking(cell, panel.frozen(cell), FROZEN):
+                wanted += _frozen(cell)
+            if ablate and not alone:
+                for name, term in zip(ablation_names(panel.terms), panel.terms, strict=True):
+                    if _lacking(cell, panel.without(cell, term), name):
+                        wanted += _seeds(cell, name, without_term(cell.config, term))
+            for run in wanted:
+                if RunDirectory(run.path).state not in ("done", "running"):
+                    source = run.config.weights_from or ""
+                    planned.setdefault((run.program + source, run.config.seed), run)
     return list(planned.values())
 
 
+def refuse_agents(cell: Cell) -> None:
+    """An agent of Python may hold functions that no other process has."""
+    if any(record.run.kind == "agent" for record in cell.records):
+        raise UsageError(
+            f"{cell.records[0].run.path} is a saved agent; --compare and --ablate are for runs of `bipars train`. "
+            "In Python, bipars.compare(...) trains the same comparisons"
+        )
+
+
+def _lacking(cell: Cell, rival: Cell | None, name: str) -> bool:
+    """Not there, or begun here and perhaps not finished, or with a critic of another kind, which would be compared."""
+    own = {_comparison_directory(record, name) for record in cell.records}
+    return (
+        rival is None
+        or CRITIC_LOSS in differences(rival.config, cell.config)
+        or any(record.run.path.resolve() in own for record in rival.records)
+    )
+
+
+def _seeds(cell: Cell, name: str, config: ResolvedConfig) -> list[PlannedRun]:
+    program = config.program_text()
+    return [
+        PlannedRun(_comparison_directory(record, name), replace(config, seed=record.config.seed), program)
+        for record in cell.records
+    ]
+
+
+def _frozen(cell: Cell) -> list[PlannedRun]:
+    """A fresh agent per seed that is finished, on the weights which that seed has learned."""
+    if find_method(cell.config.method).shows_weights:  # its policy takes the weights as an input: they are no reward
+        return []
+    done = [record for record in cell.records if record.status == "done"]
+    configs = [reusing(record.config, record.config, record.run.path) for record in done]
+    return [
+        PlannedRun(_comparison_directory(record, FROZEN), config, config.program_text())
+        for record, config in zip(done, configs, strict=True)
+    ]
+
+
+def without_term(config: ResolvedConfig, term: str) -> ResolvedConfig:
+    """All settings as they were, but for the term."""
+    return complete(replace(as_asked(config), terms=tuple(name for name in config.terms if name != term)))
+
+
+def ablation_names(terms: Sequence[str]) -> list[str]:
+    """Directories that every file system takes, whatever a term is called."""
+    plain = [re.sub(r"[^A-Za-z0-9]+", "-", short_name(term)).strip("-").lower()[:40] for term in terms]
+    unclear = [not name or plain.count(name) > 1 for name in plain]
+    return [
+        f"{WITHOUT}{name or 'term'}{f'-{i + 1}' * x}" for i, (name, x) in enumerate(zip(plain, unclear, strict=True))
+    ]
+
+
 def _comparison_directory(record: Record, method: str) -> Path:
-    """Named after the loss, too, where that is not the learner's `ppo.relative_value_loss`."""
-    loss = as_taught(record.config).ppo.relative_value_loss
-    name = method if loss == record.config.ppo.relative_value_loss else f"{method}-{'relative' if loss else 'absolute'}"
-    return seed_directory(record.run.path.resolve().parent / COMPARISON / name, record.config.seed)
+    return seed_directory(record.run.path.resolve().parent / COMPARISON / method, record.config.seed)
 
 
 def prepare_runs(runs: Sequence[PlannedRun]) -> None:
@@ -82,9 +150,9 @@ def nothing_missing(collection: Collection) -> str:
     return "no comparison made: it is for runs that learn weights (such as --method mgl), and there is none here"
 
 
-def make_comparisons(collection: Collection, workers: int) -> bool:
+def make_comparisons(collection: Collection, workers: int, compare: bool = True, ablate: bool = False) -> bool:
     """Trains them; False when that was stopped. What is finished already is not done again."""
-    runs = missing_runs(collection)
+    runs = missing_runs(collection, compare, ablate)
     if not runs:
         print(nothing_missing(collection))
         return True

@@ -13,7 +13,6 @@ from bipars.report.inside import look_inside
 from bipars.results.panels import Cell, Collection, Panel
 from bipars.results.statistics import interquartile_mean, interval
 from bipars.results.summary import short_name
-from bipars.results.verdict import verdicts
 
 logger = logging.getLogger("bipars")
 POINTS = 240
@@ -21,7 +20,7 @@ POINTS = 240
 INSIDE_BUDGET = 2_500_000
 """Characters of the page for what is inside single agents."""
 MEASURES = labels("evaluation")
-GRADIENTS = labels("trust", "weights", "policy")
+GRADIENTS = labels("evidence", "weights", "policy")
 
 
 def content(collection: Collection) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def panel_content(panel: Panel, budget: float, damaged: list[str]) -> dict[str, 
         "name": panel.name,
         "env": panel.env,
         "terms": [{"name": term, "short": short_name(term)} for term in panel.terms],
-        "main": next((v.cell.label for v in verdicts(panel)), None),
+        "main": next((cell.label for cell in panel.learners), None),
         "effort": effort,
         "weight_map": None if family.weight_map is None else family.weight_map._asdict(),
         "cells": [_cell(cell, panel) for cell in cells],

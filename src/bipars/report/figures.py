@@ -15,7 +15,7 @@ from bipars.report.heatmap import HeatMap, heat_map
 from bipars.report.text import printable
 from bipars.results.formats import csv_text
 from bipars.results.panels import Collection, Panel
-from bipars.results.verdict import verdicts
+from bipars.results.verdict import judgements, verdicts
 from bipars.runs.files import refuse_links, write_atomically
 from bipars.runs.snapshots import load_snapshots
 
@@ -35,6 +35,7 @@ def write_figures(collection: Collection, data: dict[str, Any], folder: Path) ->
             place.mkdir(parents=True, exist_ok=True)
             _write_panel(panel, part, place)
     write_atomically(folder / "verdict.csv", csv_text(*_verdict_table(collection)).encode())
+    write_atomically(folder / "together.csv", csv_text(*_together_table(collection)).encode())
 
 
 def folder_names(collection: Collection) -> list[str]:
@@ -242,17 +243,30 @@ def _gradient_table(lines: list[tuple[str, int, Any]]) -> tuple[Sequence[str], R
 
 
 def _verdict_table(collection: Collection) -> tuple[Sequence[str], Rows]:
-    head = ["task", "term", "method", "verdict", "weight", "weight low", "weight high", "p10", "p90", "share"]
-    head += ["trust", "trust at the end"]
-    head += [f"{name} return{end}" for name in ("learned", "naive", "plain") for end in ("", " low", " high")]
+    head = ["task", "term", "method", "advice", "strength", "why", "direction t", "true gradient t", "gain"]
+    head += ["weight", "weight low", "weight high", "p10", "p90", "share"]
 
     def rows() -> Rows:
         for panel in collection.panels:
             for v in verdicts(panel):
-                w = v.weights
-                estimates = [v.returns.get(name) for name in ("learned", "naive", "plain")]
-                numbers = [n for e in estimates for n in ((e.value, e.low, e.high) if e else ("", "", ""))]
+                w, d = v.weights, v.direction
+                known = ("", "") if d is None else (d.t, d.own)
+                gain = "" if v.gain is None else "shown" if v.gain.gain else v.gain.outcome
                 own = (w.mean.value, w.mean.low, w.mean.high, w.p10, w.p90, "" if w.share is None else w.share)
-                yield (panel.env, v.term, v.cell.title, v.word, *own, *(w.trust or ("", "")), *numbers)
+                yield (panel.env, v.term, v.cell.title, v.advice, v.strength, v.headline, *known, gain, *own)
+
+    return head, rows()
+
+
+def _together_table(collection: Collection) -> tuple[Sequence[str], Rows]:
+    names = ("learned", "frozen", "naive", "plain")
+    head = ["task", "terms", "method", *(f"{name} return{end}" for name in names for end in ("", " low", " high"))]
+
+    def rows() -> Rows:
+        for panel in collection.panels:
+            for judgement in judgements(panel):
+                estimates = [judgement.together.returns.get(name) for name in names]
+                numbers = [n for e in estimates for n in ((e.value, e.low, e.high) if e else ("", "", ""))]
+                yield (panel.env, ", ".join(panel.terms), judgement.cell.title, *numbers)
 
     return head, rows()

@@ -6,7 +6,15 @@ import numpy as np
 
 from bipars.nets.mlp import MLP, Linear
 from bipars.nets.running import RunningMoments
-from bipars.nets.weights import PerActionWeights, Range, StateActionWeights, StateWeights, WeightFunction, make_range
+from bipars.nets.weights import (
+    DeviatingWeights,
+    PerActionWeights,
+    Range,
+    StateActionWeights,
+    StateWeights,
+    WeightFunction,
+    make_range,
+)
 from bipars.runs.snapshots import Snapshot
 from bipars.settings.resolved import ResolvedWeights
 
@@ -28,9 +36,18 @@ def weight_function(config: ResolvedWeights, snapshot: Snapshot, discrete: bool)
     """The weight function of a snapshot, in NumPy; none where it is the same everywhere."""
     if not snapshot.layers:
         return None
+    base, unit = snapshot.base, snapshot.unit
+    if config.by_evidence and base is not None and unit is not None:
+        around_zero = replace(config, by_evidence=False, initial=0.0, low=None, high=None)
+        deviation = _network(around_zero, snapshot, discrete)
+        return DeviatingWeights(base, deviation, unit, Range(0.0, config.low, config.high))  # type: ignore[arg-type]
+    return _network(config, snapshot, discrete)
+
+
+def _network(config: ResolvedWeights, snapshot: Snapshot, discrete: bool) -> WeightFunction:
     net = MLP(tuple(Linear(w, b) for w, b in snapshot.layers), "tanh")  # type: ignore[arg-type]
     span = make_range(config, snapshot.visited_weights.shape[-1])
-    if isinstance(span, Range):
+    if isinstance(span, Range) and snapshot.base is None:
         span = replace(span, unit=snapshot.unit)  # type: ignore[arg-type]
     observations = snapshot.visited.obs.shape[-1]
     match config.form:

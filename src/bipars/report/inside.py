@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bipars.report.dimensions import input_names
+from bipars.results.dimensions import input_names
 from bipars.results.panels import Cell, Panel, Record
+from bipars.results.where import explained
 from bipars.runs.snapshots import Snapshot, load_snapshots
 
 ROWS = 512
 """Visited states shown per snapshot, where there is room."""
-RANKED = 12
-BINS = 8
 
 
 def look_inside(panel: Panel, budget: float, damaged: list[str]) -> list[dict[str, Any]]:
@@ -79,6 +78,7 @@ def _snapshot(snapshot: Snapshot, step: int, rows: int) -> dict[str, Any]:
         "step": step,
         "layers": [{"weight": _matrix(weight), "bias": _matrix(bias)} for weight, bias in snapshot.layers if rows],
         "scalar": None if snapshot.scalar is None else snapshot.scalar.tolist(),
+        "base": None if snapshot.base is None else snapshot.base.tolist(),
         "unit": None if snapshot.unit is None else snapshot.unit.tolist(),
         "moments": None if moments is None else {name: _matrix(moments[name]) for name in ("mean", "var")},
         "visited": _matrix(states[:: -(-len(states) // rows)] if rows else states[:0]),
@@ -100,22 +100,3 @@ def _matrix(values: Any) -> dict[str, Any]:
 
 def _plain(values: np.ndarray) -> list[float]:
     return [float(f"{v:.4g}") for v in values.tolist()]
-
-
-def explained(inputs: np.ndarray, weights: np.ndarray) -> list[list[float]]:
-    """Inputs by how much of the weight's variance each explains alone, the most first: (index, share).
-
-    The correlation ratio over bins of equal counts, less what as many random groups would explain.
-    """
-    total, count = float(np.var(weights)), len(weights)
-    if total < 1e-10 or count <= BINS:
-        return []
-    found = []
-    for i in range(inputs.shape[1]):
-        edges = np.unique(np.quantile(inputs[:, i], np.linspace(0, 1, BINS + 1)[1:-1]))
-        groups = np.searchsorted(edges, inputs[:, i], side="right")
-        names, sizes = np.unique(groups, return_counts=True)
-        within = sum(size * np.var(weights[groups == name]) for name, size in zip(names, sizes, strict=True)) / count
-        share = 1 - (within / total) * (count - 1) / (count - len(names))
-        found.append([i, max(0.0, round(float(share), 4))])
-    return sorted(found, key=lambda pair: -pair[1])[:RANKED]

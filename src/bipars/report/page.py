@@ -4,37 +4,25 @@ import base64
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from bipars.report.paper import paper_beside
 from bipars.report.record import record
-from bipars.report.text import compare_command, no_verdict, standing, what_is_missing
+from bipars.report.text import PARAGRAPHS, hints, no_verdict, panel_title, standing, strength
+from bipars.results.comparison import FEWEST_SEEDS, SAME_WITHIN, Comparison, Estimate, digits_for
+from bipars.results.direction import ENOUGH, KNOWN, NOTHING
 from bipars.results.panels import Collection, Panel
 from bipars.results.summary import short_name
-from bipars.results.verdict import (
-    FEWEST_SEEDS,
-    IGNORED_BELOW,
-    IGNORED_SHARE,
-    IGNORED_WHERE_IT_MATTERS,
-    MATTERS_SHARE,
-    SAME_WITHIN,
-    Comparison,
-    Estimate,
-    Verdict,
-    digits_for,
-    verdicts,
-)
+from bipars.results.verdict import Judgement, Verdict, judgements
 
-NAMES = {"learned": "learned weights", "naive": "term as written", "plain": "without the term"}
-DIRECTIONS = {
-    "used": "as written (+)",
-    "reversed": "sign flipped (-)",
-    "off": "not used (0)",
-    "mixed": "depends on the state (±)",
-    "unsure": "seeds disagree (?)",
-    "distrusted": "not followed (0)",
+NAMES = {
+    "learned": "learned weights",
+    "frozen": "fresh agent, weights frozen",
+    "naive": "terms as written",
+    "plain": "without terms",
 }
 
 
@@ -112,7 +100,7 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
     """What the template is given: words and numbers, no markup. `damaged`: snapshots that cannot be shown."""
     records = collection.records
     done = sum(r.status == "done" for r in records)
-    panels = [_panel(panel) for panel in collection.panels]
+    panels = [_panel(panel, collection.root) for panel in collection.panels]
     count = len({(r.run.path.parent) for r in records})
     return {
         "title": f"bipars: {collection.root.resolve().name}",
@@ -120,11 +108,9 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
         f"{count} combination{'s' if count != 1 else ''} of task, terms and method.",
         "notes": [{"text": line, "failed": line.startswith(("FAILED", "MISSING"))} for line in standing(collection)],
         "panels": panels,
-        "compare": compare_command(collection.root),
-        "ignored_below": IGNORED_BELOW,
-        "ignored_share": f"{100 * IGNORED_SHARE:.0f}",
-        "ignored_where_it_matters": IGNORED_WHERE_IT_MATTERS,
-        "matters_share": f"{100 * MATTERS_SHARE:.0f}",
+        "known": f"{KNOWN:g}",
+        "nothing": f"{NOTHING:g}",
+        "enough": f"{ENOUGH:g}",
         "fewest_seeds": FEWEST_SEEDS,
         "same_within": f"{100 * SAME_WITHIN:.0f}",
         "paper": paper_beside(collection),
@@ -133,14 +119,32 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _panel(panel: Panel) -> dict[str, Any]:
-    found = verdicts(panel)
+def _panel(panel: Panel, root: Path) -> dict[str, Any]:
+    found = judgements(panel)
+    main = found[0] if found else None
     return {
         "name": panel.name,
+        "title": panel_title(panel),
         "env": panel.env + panel.detail,
-        "verdicts": [_verdict(v) for v in found if v.cell is found[0].cell],
-        "others": [_verdict(v) for v in found if v.cell is not found[0].cell],
+        "main": None if main is None else _judgement(panel, main, root),
+        "others": [_judgement(panel, other, root) for other in found[1:]],
         "silent": None if found else no_verdict(panel),
+    }
+
+
+def _judgement(panel: Panel, judgement: Judgement, root: Path) -> dict[str, Any]:
+    together = judgement.together
+    return {
+        "method": judgement.cell.title,
+        "sentences": together.sentences,
+        "nothing": together.silence is not None,
+        "rivals": _rivals(together.returns),
+        "probabilities": _probabilities(together.comparisons),
+        "notes": together.notes,
+        "hints": hints(panel, judgement, root),
+        "tested": any(v.gain is not None for v in judgement.verdicts),
+        "open": len(judgement.verdicts) <= PARAGRAPHS,
+        "verdicts": [_verdict(v) for v in judgement.verdicts],
     }
 
 
@@ -148,58 +152,48 @@ def _verdict(v: Verdict) -> dict[str, Any]:
     w = v.weights
     return {
         "term": short_name(v.term),
-        "word": v.word,
-        "headline": v.headline,
-        "method": v.cell.title,
-        "sentences": v.sentences,
         "advice": v.advice,
-        "missing": what_is_missing(v) if v.missing else "",
-        "weight": f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})",
-        "overview": [_split(f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})")]
-        + [_split(row["short"]) for row in _rivals(v.returns)],
-        "states": f"{w.p10:+.2f} to {w.p90:+.2f}",
-        "direction": DIRECTIONS[w.use],
+        "strength": strength(v),
+        "headline": v.headline,
+        "sentences": v.sentences,
+        "t": "not recorded" if v.direction is None else f"{v.direction.t:+.1f}",
+        "gain": _gain(v.gain),
+        "weight": f"{w.mean.value:+.2g}",
         "share": "not recorded" if w.share is None else f"{100 * w.share:.0f} %",
-        "trust": ""
-        if w.trust is None
-        else f"{100 * w.trust[0]:.0f} % over training, {100 * w.trust[1]:.0f} % at the end",
-        "rivals": _rivals(v.returns),
-        "own": v.returns["learned"].text(),
-        "probabilities": _probabilities(v),
-        "notes": v.notes,
     }
 
 
-def _split(figure: str) -> tuple[str, str]:
-    """A figure, and its interval."""
-    value, _, interval = figure.partition(" (")
-    return value, interval.removesuffix(")")
+def _gain(gain: Comparison | None) -> str:
+    if gain is None:
+        return "not tested"
+    return "shown" if gain.gain else {"worse": "a loss", "unclear": "too few seeds"}.get(gain.outcome, "none")
 
 
 def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
-    """The three returns on one scale."""
+    """The returns on one scale."""
     low, high = min(e.low for e in returns.values()), max(e.high for e in returns.values())
     digits = digits_for(*(x for e in returns.values() for x in (e.low, e.high)))
     scale = 96 / (high - low) if high > low else 0.0
     rows = []
     for name, title in NAMES.items():
         e = returns.get(name)
+        if e is None and name == "frozen":
+            continue
         plot = e and {k: round(2 + (getattr(e, k) - low) * scale, 1) for k in ("low", "value", "high")}
         text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "no such run"
-        rows.append(
-            {"name": title, "text": text, "short": e.text(digits) if e else "-", "plot": plot, "own": name == "learned"}
-        )
+        rows.append({"name": title, "text": text, "plot": plot, "own": name == "learned"})
     return rows
 
 
-def _probabilities(v: Verdict) -> str:
+def _probabilities(comparisons: Mapping[str, Comparison]) -> str:
     """How often a seed of the one beats a seed of the other."""
     asked = {
-        "plain": "with learned weights beats one without the term",
-        "naive": "with learned weights beats one with the term as written",
-        "written": "with the term as written beats one without it",
+        "plain": "with learned weights beats one without the terms",
+        "frozen": "with the frozen weights beats one without the terms",
+        "naive": "with learned weights beats one with the terms as written",
+        "written": "with the terms as written beats one without them",
     }
-    parts = [f"{words}: {_chance(v.comparisons[name])}" for name, words in asked.items() if name in v.comparisons]
+    parts = [f"{words}: {_chance(comparisons[name])}" for name, words in asked.items() if name in comparisons]
     return f"Probability that an agent {'; '.join(parts)}." if parts else ""
 
 

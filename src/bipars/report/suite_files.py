@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from bipars.report.curves import plot_curves
-from bipars.report.dimensions import input_names
 from bipars.report.figures import write_map
 from bipars.report.heatmap import HeatMap as DrawnMap
 from bipars.report.paper import as_markdown, findings
+from bipars.results.dimensions import input_names
 from bipars.results.summary import ABOUT, summarise_runs, table, to_csv
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import refuse_links, write_atomically, write_json

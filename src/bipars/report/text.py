@@ -6,17 +6,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bipars.errors import BiparsError, RunDirectoryError
+from bipars.results.comparison import estimate
 from bipars.results.formats import text_table
 from bipars.results.panels import Cell, Collection, Panel, collect, relative
 from bipars.results.summary import short_name
-from bipars.results.verdict import Verdict, estimate, verdicts
+from bipars.results.verdict import Judgement, Together, Verdict, judgements
 from bipars.suite.manifest import is_suite, read_manifest
 from bipars.suite.work import PlannedRun
 
-WIDTH = 100
+WIDTH = 80
+PARAGRAPHS = 6
+"""Up to so many terms get a paragraph each; more of them, a table alone."""
+HEADLINE = 26
+"""Characters of what is said of a term in the table; its name gets what is left."""
+FEW_WEIGHTS = 3
 CAPTION = (
-    "Steps and returns: per seed the mean of its last five evaluations, over seeds the interquartile mean with its "
-    "95 % bootstrap interval. Weights: means."
+    "t: agreement of the term's gradient with the true reward's in standard errors (3 is clear). share: of the "
+    "modified reward. Returns: per seed the mean of the last five evaluations, over seeds the interquartile mean."
 )
 """What the figures of every table and sentence are."""
 
@@ -46,6 +52,7 @@ def _result(cell: Cell, name: str) -> list[str]:
     lengths, returns = (cell.at_end(key, step) for key in ("evaluation_length", "evaluation_return"))
     weights = {term: cell.rows_at_end(f"weight/{term}", step) for term in cell.config.terms}
     means = ", ".join(f"{short_name(term)} {values.mean():+.2f}" for term, values in weights.items() if len(values))
+    means = means if len(weights) <= FEW_WEIGHTS else f"of {len(weights)} terms"
     length, true = (figure.text() if (figure := estimate(values)) else "-" for values in (lengths, returns))
     return [name, str(len(cell.evaluated)), length, f"{lengths.min():.0f}" if len(lengths) else "-", true, means or "-"]
 
@@ -53,7 +60,7 @@ def _result(cell: Cell, name: str) -> list[str]:
 def verdict_text(collection: Collection, failures: bool = True) -> str:
     """Every panel's table, what it means in sentences, and what is missing; `failures`: also what failed."""
     parts = [_panel_text(panel, collection.root) for panel in collection.panels]
-    about = [textwrap.fill(CAPTION, WIDTH)] if any(record.evaluations for record in collection.records) else []
+    about = [_fill(CAPTION)] if any(record.evaluations for record in collection.records) else []
     lines = [line for line in standing(collection) if failures or not line.startswith("FAILED")]
     return printable("\n\n".join([*parts, *about, *lines]))
 
@@ -64,31 +71,64 @@ def printable(text: str) -> str:
 
 
 def _panel_text(panel: Panel, root: Path) -> str:
-    found = verdicts(panel)
+    found = judgements(panel)
     if not found:
         return f"{panel.name}\n{no_verdict(panel)}"
-    table = text_table(
-        ["term", "method", "verdict", "mean weight (95 %)", "share", "true return", "naive shaping", "no shaping"],
-        [_row(v) for v in found],
+    main, *others = found
+    parts = [
+        f"{_shortened(panel_title(panel), WIDTH)}\n{_fill(together_text(main.together))}",
+        verdict_table(main.verdicts),
+    ]
+    if len(main.verdicts) <= PARAGRAPHS:
+        parts += [_fill(f"{short_name(v.term)}: {v.advice}. {v.evidence}") for v in main.verdicts]
+    parts += [f"{other.cell.label}, which learns weights too\n{verdict_table(other.verdicts)}" for other in others]
+    return "\n\n".join([*parts, *(f"{_fill(why)}\n    {what}" for why, what in hints(panel, main, root))])
+
+
+def panel_title(panel: Panel) -> str:
+    many = len(panel.terms) > PARAGRAPHS
+    return f"{panel.env}: {len(panel.terms)} terms{panel.detail}" if many else panel.name
+
+
+def strength(v: Verdict) -> str:
+    return {"moderate": "fair", "none": "-"}.get(v.strength, v.strength)
+
+
+def together_text(together: Together) -> str:
+    return " ".join([*together.sentences, *(f"({note}.)" for note in together.notes)])
+
+
+def verdict_table(found: Sequence[Verdict]) -> str:
+    """One line per term, at most 80 characters wide whatever the terms are called."""
+    head = ["term", "advice", "evidence", "t", "share", "why"]
+    rows = [head, *(_row(v) for v in found)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1))
+    rows = [[_without_middle(row[0], widths[0]), *row[1:]] for row in rows]
+    aligned = (str.ljust, str.ljust, str.ljust, str.rjust, str.rjust, str.ljust)
+    return "\n".join(
+        "  ".join(align(text, width) for align, text, width in zip(aligned, row, widths, strict=True)).rstrip()
+        for row in rows
     )
-    main = [v for v in found if v.cell is found[0].cell]
-    words = "\n\n".join(_sentences(v) for v in main)
-    end = list(dict.fromkeys(hint(v, root) for v in main if v.missing))
-    return "\n\n".join([f"{panel.name}\n{table}", words, *end])
 
 
 def _row(v: Verdict) -> list[str]:
-    w = v.weights
-    returns = [v.returns[name].text() if name in v.returns else "-" for name in ("learned", "naive", "plain")]
-    share = "-" if w.share is None else f"{100 * w.share:.0f} %"
-    mean = f"{w.mean.value:+.2f} ({w.mean.low:+.2f} to {w.mean.high:+.2f})"
-    return [short_name(v.term), v.cell.label, v.word, mean, share, *returns]
+    share = "-" if v.weights.share is None else f"{100 * v.weights.share:.0f} %"
+    t = "-" if v.direction is None else f"{v.direction.t:+.1f}"
+    return [short_name(v.term), v.advice, strength(v), t, share, _shortened(v.headline, HEADLINE)]
 
 
-def _sentences(v: Verdict) -> str:
-    text = " ".join(
-        [f"{short_name(v.term)}: {v.word}, {v.headline}.", *v.sentences, v.advice, *(f"({n}.)" for n in v.notes)]
-    )
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _without_middle(name: str, width: int) -> str:
+    """Names that share a beginning differ at their ends."""
+    tail = (width - 1) * 2 // 3
+    return name if len(name) <= width else f"{name[: width - 1 - tail]}…{name[len(name) - tail :]}"
+
+
+def _fill(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
@@ -101,26 +141,36 @@ def no_verdict(panel: Panel) -> str:
     return "No run here learns weights (such as --method mgl), so the term cannot be judged."
 
 
-def hint(v: Verdict, root: Path) -> str:
-    """What to type for the comparison that is missing."""
-    return f"{what_is_missing(v)} Make what is missing with: {compare_command(root)}"
+def hints(panel: Panel, judgement: Judgement, root: Path) -> list[tuple[str, str]]:
+    """What a verdict lacks, and what to type for it."""
+    found = []
+    if any(record.run.kind == "agent" for record in judgement.cell.records):
+        lacks = judgement.together.missing and judgement.together.silence is None
+        return [("What the terms gain is known from several seeds, with and without them:", COMPARE)] if lacks else []
+    if judgement.together.missing:
+        found.append((f"{what_is_missing(judgement.together)} This makes what is missing:", command(root, "--compare")))
+    unsure = any(v.gain is None and v.advice == "unsure" for v in judgement.verdicts)
+    if len(panel.terms) > 1 and unsure and judgement.together.silence is None:
+        found.append(("This trains without each term in turn, and shows what each gains:", command(root, "--ablate")))
+    return found
 
 
-COMPARED = {"naive": "the term as written (naive shaping)", "plain": "training without the term (no shaping)"}
+COMPARE = "bipars.compare(env, terms, total_timesteps, seeds=5)"
+COMPARED = {"naive": "the terms as written (naive shaping)", "plain": "training without them (no shaping)"}
 
 
-def what_is_missing(v: Verdict) -> str:
-    """Which of the two comparisons a verdict rests on, and which it lacks."""
+def what_is_missing(together: Together) -> str:
+    """Which of the two comparisons there is, and which is lacking."""
     missing, there = (
-        " and ".join(COMPARED[role] for role in COMPARED if (role in v.missing) is x) for x in (True, False)
+        " and ".join(COMPARED[role] for role in COMPARED if (role in together.missing) is x) for x in (True, False)
     )
     if not there:
-        return f"Weights only, no comparison: there is no run of {missing}."
+        return f"Nothing to compare with: there is no run of {missing}."
     return f"Compared with {there} only: there is no run of {missing}."
 
 
-def compare_command(root: Path) -> str:
-    return f"bipars report {shlex.quote(str(root))} --compare"
+def command(root: Path, flag: str) -> str:
+    return f"bipars report {shlex.quote(str(root))} {flag}"
 
 
 def standing(collection: Collection) -> Iterable[str]:

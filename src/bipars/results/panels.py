@@ -22,9 +22,11 @@ Status = State | Literal["unreadable"]
 Role = Literal["plain", "naive", "learner", "other"]
 
 COMPARISON = "comparison"
-"""Directory, beside the seeds of a cell, for the runs that `bipars report --compare` makes."""
+"""Directory, beside the seeds of a cell, for the runs that `bipars report --compare` and `--ablate` make."""
+WITHOUT = "without-"
+"""How the directories of runs that leave one term out begin."""
 CRITIC_LOSS = "ppo.relative_value_loss"
-"""The setting in which a fair comparison follows the critic that teaches the policy: see `as_taught`."""
+"""A setting in which a fair comparison must not differ."""
 
 
 def method_role(method: Method) -> Role:
@@ -142,6 +144,8 @@ class Panel:
     cells: tuple[Cell, ...]
     detail: str = ""
     """What tells it from another panel of the same name."""
+    ablations: tuple[Cell, ...] = ()
+    """The same with one term left out."""
 
     @property
     def name(self) -> str:
@@ -161,12 +165,25 @@ class Panel:
     def rival(self, cell: Cell, role: Role) -> Cell | None:
         """The cell to compare with: the same kind of policy, as many steps planned, finished rather than not, and of
         those the one with the most similar settings."""
-        fitting = [
-            c
-            for c in self.with_role(role)
-            if type(c.config.lower) is type(cell.config.lower) and c.config.steps == cell.config.steps
-        ]
-        return min(fitting, key=lambda c: (not c.finished, len(differences(c.config, cell.config))), default=None)
+        return _closest(cell, [c for c in self.with_role(role) if type(c.config.lower) is type(cell.config.lower)])
+
+    def frozen(self, cell: Cell) -> Cell | None:
+        """Fresh agents trained on the weights that this method learned."""
+        reusing = [c for c in self.with_role("other") if c.config.weights_from is not None]
+        return _closest(cell, [c for c in reusing if c.config.method == cell.config.method])
+
+    def without(self, cell: Cell, term: str) -> Cell | None:
+        """The same method without the term; with but one term, that is no shaping."""
+        if len(self.terms) == 1:
+            return self.rival(cell, "plain")
+        left = tuple(name for name in self.terms if name != term)
+        fitting = [c for c in self.ablations if c.config.terms == left and c.config.method == cell.config.method]
+        return _closest(cell, [c for c in fitting if c.evaluated])
+
+
+def _closest(cell: Cell, others: Sequence[Cell]) -> Cell | None:
+    fitting = [c for c in others if c.config.steps == cell.config.steps]
+    return min(fitting, key=lambda c: (not c.finished, len(differences(c.config, cell.config))), default=None)
 
 
 @dataclass(frozen=True)
@@ -181,7 +198,8 @@ class Collection:
     @property
     def records(self) -> list[Record]:
         """Every run once, though a run without terms is shown with every term of its task."""
-        found = {r.run.path: r for panel in self.panels for cell in panel.cells for r in cell.records}
+        cells = [cell for panel in self.panels for cell in (*panel.cells, *panel.ablations)]
+        found = {r.run.path: r for cell in cells for r in cell.records}
         return [found[path] for path in sorted(found)]
 
 
@@ -190,6 +208,8 @@ def read_record(run: RunDirectory) -> Record:
     config, state = run.config, run.state
     try:
         rows = run.metrics
+        if run.kind == "agent" and rows:  # it learned as long as it was asked to
+            return Record(run, replace(config, steps=rows[-1]["step"]), rows, "done")
     except CheckpointError as error:
         return Record(run, config, [], "unreadable", str(error))
     return Record(run, config, rows, state, run.error if state == "failed" else None)
@@ -204,8 +224,10 @@ def collect(root: Path) -> Collection:
     records, unreadable = [], []
     for run in runs:
         try:
-            if run.kind == "agent":
-                unreadable.append(f"{run.path} is a saved agent: it has no record of its training")
+            if run.kind == "agent" and not run.metrics_file.exists():
+                unreadable.append(
+                    f"{run.path} is a saved agent without metrics: it had not learned, or was saved before"
+                )
             else:
                 records.append(read_record(run))
         except BiparsError as error:
@@ -217,18 +239,39 @@ def collect(root: Path) -> Collection:
 
 
 def _panels(records: Sequence[Record], root: Path) -> list[Panel]:
-    tasks = _group(records, lambda r: _text(r.config.env, r.config.env_options, r.config.true_reward))
+    ablated = [r for r in records if _leaves_out(r)]
+    others = [r for r in records if not _leaves_out(r)] or records
+    tasks = _group(others, _task)
     found = []
     for task in tasks:
         by_terms = _group(task, lambda r: _text(*r.config.terms))
         plain = [r for r in task if run_role(r.config) == "plain" and not r.config.terms]
         for members in by_terms:
             if members[0].config.terms:
-                found.append(_panel([*plain, *members], members[0].config, root))
+                panel = _panel([*plain, *members], members[0].config, root)
+                found.append(
+                    replace(panel, ablations=_ablations(panel, [r for r in ablated if _task(r) == _task(task[0])]))
+                )
             elif len(by_terms) == 1 or len(members) > len(plain):
                 found.append(_panel(members, members[0].config, root))
     names = [panel.name for panel in found]
     return [replace(p, detail=_detail(p)) if names.count(p.name) > 1 else p for p in found]
+
+
+def _task(record: Record) -> str:
+    return _text(record.config.env, record.config.env_options, record.config.true_reward)
+
+
+def _leaves_out(record: Record) -> bool:
+    place = record.run.path.resolve().parent
+    return place.name.startswith(WITHOUT) and place.parent.name == COMPARISON
+
+
+def _ablations(panel: Panel, records: Sequence[Record]) -> tuple[Cell, ...]:
+    """Of the runs that leave out one term, those that leave out one of this panel's."""
+    fewer = [tuple(t for t in panel.terms if t != term) for term in panel.terms]
+    groups = _group([r for r in records if r.config.terms in fewer], lambda r: r.config.program_text())
+    return tuple(Cell(group[0].run.path.parent.name, tuple(group)) for group in groups)
 
 
 def _panel(records: Sequence[Record], config: ResolvedConfig, root: Path) -> Panel:
@@ -250,12 +293,16 @@ def _detail(panel: Panel) -> str:
 
 def _labels(firsts: Sequence[Record], root: Path) -> list[str]:
     """The method where that is enough, else the directory, else the whole way to it."""
-    choices = [(r.config.method, r.run.path.parent.name, relative(r.run.path.parent, root)) for r in firsts]
+    choices = [(_method(r), r.run.path.parent.name, relative(r.run.path.parent, root)) for r in firsts]
     methods = [choice[0] for choice in choices]
     names = [choice[1] if methods.count(choice[0]) > 1 else choice[0] for choice in choices]
     names = [choice[2] if names.count(name) > 1 else name for choice, name in zip(choices, names, strict=True)]
     again = [names[:i].count(name) for i, name in enumerate(names)]  # one directory may hold seeds of several settings
     return [f"{name} ({count + 1})" if count else name for name, count in zip(names, again, strict=True)]
+
+
+def _method(record: Record) -> str:
+    return record.config.method + (", frozen weights" if record.config.weights_from else "")
 
 
 def relative(path: Path, root: Path) -> str:
@@ -279,17 +326,7 @@ def _text(*parts: Any) -> str:
 
 def differences(a: ResolvedConfig, b: ResolvedConfig) -> dict[str, tuple[Any, Any]]:
     """Settings of the lower level and of evaluation in which two cells differ, though they are compared."""
-    first, second = as_taught(a).flat(), as_taught(b).flat()
+    first, second = a.flat(), b.flat()
     lower = "ddpg." if isinstance(a.lower, DDPGConfig) else "ppo."
     names = [name for name in first if name.startswith(lower) or name in ("steps", "evaluation_episodes")]
     return {n: (first[n], second[n]) for n in names if first[n] != second[n]}
-
-
-def as_taught(config: ResolvedConfig) -> ResolvedConfig:
-    """With `ppo.relative_value_loss` as it is for the critic that teaches the policy the true reward.
-
-    Where terms must earn trust, that is the true critic, which has a setting of its own.
-    """
-    if run_role(config) != "learner" or not config.upper.earned_trust:
-        return config
-    return replace(config, ppo=replace(config.ppo, relative_value_loss=config.upper.relative_value_loss))

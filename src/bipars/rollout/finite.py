@@ -15,10 +15,10 @@ def check_finite(stats: RoundStats, term_names: Sequence[str], first_step: int) 
     if stats.potential is not None:
         check_values([("the potential's shaping", np.asarray(stats.potential))], first_step)
     for name, value in stats.log.items():
-        if not np.isfinite(np.asarray(value)):
+        if not np.isfinite(np.asarray(value)).all():
             raise NonFiniteError(
-                f"{name} became {float(value)} in the update that ends at step {first_step + reward.size}, which is "
-                "discarded. A smaller learning rate, or ppo.max_grad_norm, usually helps",
+                f"{name} became {np.asarray(value)} in the update that ends at step {first_step + reward.size}, which "
+                "is discarded. A smaller learning rate, or ppo.max_grad_norm, usually helps",
                 ["ppo.max_grad_norm"],
             )
 

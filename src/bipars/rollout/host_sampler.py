@@ -17,8 +17,8 @@ from bipars.envs.host import HostEnvironment
 from bipars.envs.host_batch import HostBatch
 from bipars.errors import NonFiniteError
 from bipars.nets.mlp import to_numpy
-from bipars.nets.network import Network
-from bipars.nets.policies import Policy, as_network, log_prob_of_sample
+from bipars.nets.network import Networks
+from bipars.nets.policies import Policy, as_networks, log_prob_of_sample
 from bipars.nets.spaces import ActionSpace, BoxActions
 from bipars.rollout.batch import Batch, Evaluation
 from bipars.rollout.finite import check_rewards
@@ -99,9 +99,9 @@ class HostSampler:
         noise = np.asarray(policy.draw_noise(action_key, (self.steps, self.num_envs)))
         acting = in_numpy(policy)
         host_batch = HostBatch(self._env, self.steps, int(state.updates) * self.steps * self.num_envs)
-        network = runnable(self._env, acting)
-        if network is not None:
-            obs = host_batch.take(self._env.run(network, noise))
+        networks = runnable(self._env, acting)
+        if networks is not None:
+            obs = host_batch.take(self._env.run(networks, noise))
         else:
             for t in range(self.steps):
                 action = acting.sample(obs, noise[t])  # type: ignore[arg-type]
@@ -131,12 +131,12 @@ class HostSampler:
         obs = env.reset(seed_from(key))
         alive = np.ones(self.episodes, bool)
         true_return, length, effort = np.zeros(self.episodes), np.zeros(self.episodes, np.int32), 0.0
-        network, size = runnable(env, acting), getattr(self.actions, "size", 0)
-        still = np.zeros((1 if network is None else STRIDE, self.episodes, size), np.float32)
+        networks, size = runnable(env, acting), getattr(self.actions, "size", 0)
+        still = np.zeros((1 if networks is None else STRIDE, self.episodes, size), np.float32)
         while alive.any() and length.max() < LONGEST:
             host_batch = HostBatch(env, len(still), int(length.max()) * self.episodes, evaluation=True)
-            if network is not None:
-                obs = host_batch.take(env.run(network, still))
+            if networks is not None:
+                obs = host_batch.take(env.run(networks, still))
             else:
                 obs = host_batch.step(obs, np.asarray(acting.mode(obs)))  # type: ignore[arg-type]
             # Whatever follows the end of an episode is no longer part of it.
@@ -206,9 +206,9 @@ def in_numpy(policy: Policy) -> Policy:
     return acting
 
 
-def runnable(env: HostEnvironment, acting: Policy) -> Network | None:
+def runnable(env: HostEnvironment, acting: Policy) -> Networks | None:
     """The policy as `env` runs it by itself, where it can."""
-    return as_network(acting) if env.can_run else None
+    return as_networks(acting, env.num_envs) if env.can_run else None
 
 
 def seed_from(key: PRNGKeyArray) -> int:

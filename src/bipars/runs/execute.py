@@ -1,9 +1,12 @@
 """One run from its directory: start or resume, train, log, checkpoint, finish."""
 
+import functools
 import json
+import logging
 import os
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from bipars.errors import BiparsError, CheckpointError, NonFiniteError, RunDirec
 from bipars.metrics import summarise
 from bipars.program import NO_OBJECTS, LearnedWeights, Objects, Program, build
 from bipars.rollout.finite import check_finite
+from bipars.rollout.stats import RoundStats
 from bipars.runs.checkpoint import (
     decode_tree,
     encode_tree,
@@ -29,7 +33,10 @@ from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
 from bipars.runs.stopping import Stop
 from bipars.settings.importing import named_code, require_agreed
 from bipars.tensorboard import ScalarWriter
+from bipars.terms.values import odd_terms
 from bipars.train import TrainState
+
+logger = logging.getLogger(__name__)
 
 LAST_EVALUATIONS = 5
 """Evaluations at the end of a run that its result averages."""
@@ -84,6 +91,8 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
                 row = {"round": round + 1, "step": program.steps_after(round + 1)}
                 figures = row | summarise(stats, program.term_names)
                 writer.append(figures)
+                if round == 0:
+                    name_odd_terms(stats, program.term_names)
                 if scalars is not None:
                     scalars.write(figures)
                 seconds = time.perf_counter() - began
@@ -101,6 +110,18 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
         if scalars is not None:
             scalars.close()
     return True
+
+
+def name_odd_terms(stats: RoundStats, names: Sequence[str]) -> None:
+    """In the first update: terms that are zero, constant, or the same as another."""
+    for line in odd_terms(np.asarray(stats.terms).reshape(-1, len(names)), names):
+        _name_once(line)
+
+
+@functools.cache
+def _name_once(line: str) -> None:
+    """Once per process, whatever the number of seeds."""
+    logger.warning("%s", line)
 
 
 def begin(run: RunDirectory, program: Program, learned: Path | None) -> tuple[TrainState, int, MetricsWriter]:

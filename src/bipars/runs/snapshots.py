@@ -74,17 +74,22 @@ class Snapshot:
     @property
     def scalar(self) -> np.ndarray | None:
         """Where the weights are the same everywhere: one number per term, before its range is applied."""
-        return self.arrays.get(".weights.value")
+        return self.arrays.get(".weights.value", self.arrays.get(".weights.deviation.value"))
+
+    @property
+    def base(self) -> np.ndarray | None:
+        """One number per term that the rest is added to, where weights follow the evidence."""
+        return self.arrays.get(".weights.base")
 
     @property
     def unit(self) -> np.ndarray | None:
-        """In which the weights of deterministic methods move."""
-        return self.arrays.get(".weights.range.unit")
+        """In which the weights of deterministic methods move, or that rest is."""
+        return self.arrays.get(".weights.unit", self.arrays.get(".weights.range.unit"))
 
     @property
     def layers(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Weight and bias of each layer of the weight network; none where there is but one weight per term."""
-        found = self._below(".weights.net.layers")
+        found = self._below(".weights.net.layers") or self._below(".weights.deviation.net.layers")
         numbers = sorted({int(re.findall(r"\d+", name)[0]) for name in found})
         return [(found[f"[{i}].weight"], found[f"[{i}].bias"]) for i in numbers]
 
@@ -105,11 +110,34 @@ def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: i
     )
 
 
+def glance(state: TrainState, visited: Visited, num_terms: int) -> Content:
+    """The same without an episode, which costs as many steps as an update may have."""
+    nothing, columns = np.zeros(0, np.float32), np.zeros((0, num_terms), np.float32)
+    episode = Episode(nothing, columns, columns, nothing)
+    return Content(state.weights, state.observations, visited, weigh(state, visited.obs, visited.action), episode)
+
+
 def save_snapshot(run: RunDirectory, round: int, content: Content) -> None:
+    write_snapshot(run, round, encode_snapshot(content))
+
+
+def encode_snapshot(content: Content) -> bytes:
+    return encode_tree(content, {CHECKSUM: sha256(encode_tree(content))})
+
+
+def write_snapshot(run: RunDirectory, round: int, content: bytes) -> None:
     refuse_links(run.snapshots)
     run.snapshots.mkdir(exist_ok=True)
-    about = {CHECKSUM: sha256(encode_tree(content))}
-    write_atomically(run.snapshots / f"{round:08d}.safetensors", encode_tree(content, about))
+    write_atomically(snapshot_file(run, round), content)
+
+
+def snapshot_file(run: RunDirectory, round: int) -> Path:
+    return run.snapshots / f"{round:08d}.safetensors"
+
+
+def read_snapshots(run: RunDirectory) -> dict[int, bytes]:
+    """As they are, by round."""
+    return {int(path.stem): path.read_bytes() for path in sorted(run.snapshots.glob("*.safetensors"))}
 
 
 def load_snapshots(run: RunDirectory, damaged: list[str] | None = None) -> list[Snapshot]:
@@ -158,7 +186,7 @@ def checked(snapshot: Snapshot, run: RunDirectory) -> Snapshot:
     }
     if snapshot.moments is not None:
         expected |= {f"observations.{name}": (snapshot.moments[name], (size,)) for name in ("mean", "var")}
-    for name in ("scalar", "unit"):
+    for name in ("scalar", "base", "unit"):
         if (array := getattr(snapshot, name)) is not None:
             expected[name] = array, (terms,)
     layers, form, discrete = snapshot.layers, run.config.weights.form, visited.action.ndim == 1
@@ -176,6 +204,7 @@ def checked(snapshot: Snapshot, run: RunDirectory) -> Snapshot:
     for name, (array, shape) in expected.items():
         if array.shape != shape or array.dtype.kind not in "fiu":
             raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; expected numbers of shape {list(shape)}")
-    if not (count and steps and all(np.isfinite(array).all() for array in snapshot.arrays.values())):
+    finite = all(np.isfinite(array).all() for array in snapshot.arrays.values())
+    if not (count and (steps or run.kind == "agent") and finite):
         raise ValueError("it is empty, or holds what is no finite number")
     return snapshot

@@ -12,7 +12,7 @@ from bipars.settings.base import Settings, merge, require, require_hidden, requi
 
 @dataclass(frozen=True)
 class PPOConfig(Settings):
-    """The lower level: policy optimisation on the modified reward. Defaults follow the environment."""
+    """The lower level: policy optimisation on the modified reward. Defaults follow the preset."""
 
     policy_hidden: tuple[int, ...] = (8, 8)
     """Hidden layers of the policy network."""
@@ -20,6 +20,10 @@ class PPOConfig(Settings):
     """Hidden layers of both critics."""
     activation: Literal["relu", "tanh"] = "relu"
     """Activation of policy and critics."""
+    target_kl: float | None = None
+    """Adapt the policy's step size so that an update moves it by about this KL divergence; inf leaves it as it is."""
+    initial: Literal["glorot", "orthogonal"] = "glorot"
+    """Weights of the networks at the start; orthogonal ones make the first policy's mean nearly 0 (factor 0.01)."""
     initial_std: float = 0.6
     """Standard deviation of a Gaussian policy at the start."""
     num_envs: int = 20
@@ -52,6 +56,7 @@ class PPOConfig(Settings):
     def check(self) -> None:
         self._check_types("ppo.")
         self._infinite_means_none("max_grad_norm")
+        self._infinite_means_none("target_kl")
         require_hidden("ppo.policy_hidden", self.policy_hidden)
         require_hidden("ppo.value_hidden", self.value_hidden)
         require_positive(
@@ -59,6 +64,10 @@ class PPOConfig(Settings):
             "policy_learning_rate", "value_learning_rate", "update_period",
         )  # fmt: skip
         require(self.activation in ("relu", "tanh"), "ppo.activation", self.activation, "'relu' or 'tanh'")
+        if self.initial not in ("glorot", "orthogonal"):
+            raise unknown("ppo.initial", self.initial, ("glorot", "orthogonal"))
+        if self.target_kl is not None:
+            require_positive("ppo", self, "target_kl")
         require(0 <= self.gamma <= 1, "ppo.gamma", self.gamma, "a number in [0, 1]")
         require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "a number in [0, 1]")
         if self.max_grad_norm is not None:
@@ -90,8 +99,6 @@ class WeightConfig(Settings):
     """Weights of all terms are positive and sum to one (softmax); initial, low and high then have no meaning."""
     learning_rate: float | None = None
     """Adam's step size for phi; none takes the preset of the method and term."""
-    head_start: float = 0.0
-    """At first the step size of phi is larger by this many times itself; that halves every 40 steps (interleaved)."""
     max_grad_norm: float | None = None
     """Clip the gradient of phi to this norm; inf clips nothing."""
 
@@ -108,7 +115,6 @@ class WeightConfig(Settings):
         if self.low is not None and self.high is not None:
             expected = f"less than weights.high ({self.high})"
             require(self.low < self.high, "weights.low", self.low, expected, "weights.high")
-        require(0 <= self.head_start < math.inf, "weights.head_start", self.head_start, "0 or a positive number")
         for name in ("learning_rate", "max_grad_norm"):
             if getattr(self, name) is not None:
                 require_positive("weights", self, name)
@@ -122,28 +128,20 @@ class UpperConfig(Settings):
     """interleaved: one step of phi after every step of theta; round: one per update, on the next policy's samples."""
     second_order: Literal["exact", "opg", "none"] = "opg"
     """IMGL's Hessian term: exact, outer product of gradients, or dropped."""
-    memory: float = 1.0
-    """IMGL: the share of d theta/d phi that is kept from step to step. 1 is the paper's; less forgets old noise."""
     unroll: int = 5
     """Method `unrolled`: how many of the newest steps of theta are differentiated."""
     horizon: Literal["gamma", "gamma-lambda"] = "gamma"
     """Discount of later terms in the derivative of the modified advantage."""
-    baseline: bool = False
-    """Subtract a state-dependent baseline from dA~/dphi: what depends on the state alone is noise there."""
     follow_weights: bool | None = None
     """Within a round, move the modified advantages along with phi; none: unless its weights are bounded."""
-    noise_penalty: float = 0.0
-    """0: phi climbs the alignment of the modified gradient with the true one; 1: of its direction alone."""
-    earned_trust: bool = False
-    """The policy follows the weighted terms only while there is evidence that they point up the true return."""
+    control_group: bool = False
+    """Weigh terms by evidence, beside a policy that learns from the true reward alone; the better of the two leads."""
     relative_value_loss: bool = True
     """Divide the error of the true critic V by its target's variance."""
 
     def check(self) -> None:
         self._check_types("upper.")
         require_positive("upper", self, "unroll")
-        require(0 <= self.noise_penalty < math.inf, "upper.noise_penalty", self.noise_penalty, "0 or a positive number")
-        require(0 <= self.memory <= 1, "upper.memory", self.memory, "a number from 0 to 1")
         for name, known in (
             ("sampling", ("interleaved", "round")),
             ("second_order", ("exact", "opg", "none")),
@@ -274,6 +272,8 @@ class Config(Settings):
     """The true reward: env, env-minus-terms, info:KEY, or function (given in Python)."""
     potential: str | None = None
     """The potential of a method that takes one, by name; none takes the environment's usual one."""
+    preset: str = "default"
+    """What the other settings start from: default, the same everywhere; paper, what the paper says of its tasks."""
     method: str = "mgl"
     """How the terms are used; a row of the methods table."""
     seed: int = 0

@@ -13,6 +13,8 @@ Form = Literal["state", "state-action", "per-action", "scalar"]
 class ResolvedWeights(WeightConfig):
     form: Form = "scalar"
     learning_rate: float = 5e-4
+    by_evidence: bool = False
+    """One number per term by evidence, and a network only for where weights deviate from it."""
     in_units: bool = False
     """Weights move in units of the weight at which a term is as large as the reward (deterministic methods)."""
 

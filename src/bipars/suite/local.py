@@ -21,6 +21,7 @@ from bipars.settings.importing import agreed
 from bipars.suite.work import PlannedRun, Standing, Work, cores_of
 
 POLL_SECONDS = 0.2
+MOST_SAID = 2**20
 STOP_SECONDS = 9.0
 """What a worker gets to write its checkpoint and leave, before it is killed."""
 
@@ -34,10 +35,19 @@ class Worker:
     share: list[PlannedRun]
     errors: IO[bytes]
     """What it says, kept apart from the progress that is shown meanwhile."""
+    passed_on: int = 0
+    """Bytes of it that were shown."""
 
     def said(self) -> str:
-        self.errors.seek(0)
-        return self.errors.read().decode(errors="replace")
+        return os.pread(self.errors.fileno(), MOST_SAID, 0).decode(errors="replace")
+
+    def pass_on(self) -> None:
+        """Shows the lines that have come. (`pread`: the file's own position is the worker's.)"""
+        news = os.pread(self.errors.fileno(), MOST_SAID, self.passed_on)
+        whole = news[: news.rfind(b"\n") + 1] if self.process.poll() is None else news
+        if whole:
+            self.passed_on += len(whole)
+            sys.stderr.write(whole.decode(errors="replace"))
 
 
 def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standing], None]) -> bool:
@@ -57,6 +67,7 @@ def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standi
                     free -= active[-1].cores
                 time.sleep(POLL_SECONDS)
                 for worker in list(active):
+                    worker.pass_on()
                     status = worker.process.poll()
                     if status is not None:
                         active.remove(worker)
@@ -94,9 +105,9 @@ def _start(cores: int, share: list[PlannedRun]) -> Worker:
 
 def _death(status: int, worker: Worker) -> str:
     """How it died, if it did; what it said is passed on."""
+    worker.pass_on()
     said = worker.said()
     worker.errors.close()
-    sys.stderr.write(said)
     left = [run for run in worker.share if not run.finished and not run.directory.error_file.exists()]
     if status in (STOPPED, NO_SPACE) or (status in (DONE, FAILED) and not left):
         return ""

@@ -53,8 +53,6 @@ class IncrementalMetaGradient:
     learning_rate: float
     """alpha of the lower level; unlike MGL's, h is not free of scale."""
     second_order: SecondOrder
-    memory: float = 1.0
-    """The share of h that is kept from one step to the next: 1 is the paper's, at 0 only the newest step counts."""
     needs_jacobian: bool = True
 
     def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Float[Array, "theta phi"]:
@@ -68,7 +66,7 @@ class IncrementalMetaGradient:
 
     def follow(self, h: Float[Array, "theta phi"], step: LowerStep) -> Float[Array, "theta phi"]:
         """h after the step (lines 12-14 of Algorithm 1)."""
-        samples, h = step.samples, self.memory * h
+        samples = step.samples
         log_ratio, g = gradient_rows(step.policy, samples)
         mixed = mixed_derivatives(self.objective, log_ratio, samples.modified_advantage) / log_ratio.size
         first = mixed[:, None] * samples.advantage_jacobian
@@ -81,4 +79,4 @@ class IncrementalMetaGradient:
             change += hessian_product(
                 lambda theta: surrogate(theta, samples, samples.modified_advantage, self.objective), step.policy, h
             )
-        return h + self.learning_rate * change
+        return h + self.learning_rate * (1.0 if step.times is None else step.times) * change

@@ -24,7 +24,6 @@ from bipars.nets.policies import Theta
 from bipars.nets.weights import WeightFunction
 from bipars.objective import Objective, log_ratios, mixed_derivatives
 from bipars.upper.base import Memoryless, unravel_like
-from bipars.upper.baseline import subtract_baseline
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def advantage_jacobian(weights: WeightFunction, data: UpdateData, discount: floa
     blocks = jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), (obs, action, terms / data.scale, keep))
     last = jnp.zeros((envs, count_parameters(weights)), terms.dtype)
     jacobian = jax.lax.scan(back_one_block, last, blocks, reverse=True)[1].reshape(time * envs, -1)
-    return subtract_baseline(jacobian.T, data.basis).T
+    return jacobian if data.own is None else jacobian * data.own[:, None]
 
 
 def weighted_term_gradients(
@@ -103,8 +102,10 @@ def advantage_pull_back(
     """
     done, terms, (obs, action, *_) = data.done, data.terms, data.samples
     (time, envs), steps = done.shape, len(cotangents)
+    if data.own is not None:
+        cotangents = cotangents * data.own
     block = block_size(time)
-    cotangents = subtract_baseline(cotangents, data.basis).reshape(steps, time, envs)
+    cotangents = cotangents.reshape(steps, time, envs)
     sums = discounted_prefix_sums(cotangents, done, discount).reshape(-1, block, steps, envs)
     blocks = (
         *(x.reshape(time // block, block * envs, -1) for x in (obs, terms / data.scale)),

@@ -162,7 +162,7 @@ class Pending(NamedTuple):
     scale: Float[Array, ""]
     seen: Bool[Array, ""]
     """Whether there was one."""
-    basis: None = None
+    own: None = None
 
 
 class RoundState(NamedTuple):

@@ -72,7 +72,8 @@ class Unrolled:
 
     def remember(self, past: Past, step: LowerStep) -> Past:
         place = (past.newest + 1) % self.length
-        kept = LowerStep(step.policy, needed(step.samples)), self.rate(step.optimiser)
+        times = 1.0 if step.times is None else step.times
+        kept = LowerStep(step.policy, needed(step.samples)), optax.tree.scale(times, self.rate(step.optimiser))
         steps, rate = jax.tree.map(lambda ring, new: ring.at[place].set(new), (past.steps, past.rate), kept)
         return Past(steps, rate, place)
 

@@ -146,7 +146,8 @@
     }
     let z = outputs[term];
     const unit = snapshot.unit && snapshot.unit[term];
-    z = unit ? inUnits(z, initial, unit) : z + initial;
+    if (snapshot.base) z = snapshot.base[term] + unit * z;
+    else z = unit ? inUnits(z, initial, unit) : z + initial;
     if (low !== null) z = Math.max(low, z);
     if (high !== null) z = Math.min(high, z);
     return z;

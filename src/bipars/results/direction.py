@@ -1,0 +1,168 @@
+"""Which way a term points: up the true return, down, or neither. From how its gradient agreed with the true one.
+
+Training logs, after every update, by how many standard errors the two agreed over the newest batches
+(`agreement_t/NAME`), and the same of the true gradient with itself (`true_gradient_t`). Where the latter cannot be told
+from noise nothing can be said of a term, so these updates are left out. The others are averaged; what the average would
+scatter by chance follows from the memory that neighbouring updates share.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from bipars.upper.evidence import CLEAR, MEMORY
+
+KNOWN = 3.0
+"""Standard errors from which on a direction is known: one of 16 terms of noise would pass in one run of 25."""
+NOTHING = 2.5
+"""Below this, either way and in every phase, a term shows no direction ..."""
+ENOUGH = 4.0
+"""... and has none, if the true gradient agreed with itself, or with any other term's, by so many and twice as clearly:
+a term that tells half of what the clearest tells would have shown."""
+PEAK = 3.5
+"""... and never in the whole run passed this: chance does so in one run of a hundred."""
+EARLY = 0.25
+"""The first part of the clear updates, in which most is learned: looked at by itself where the whole shows nothing."""
+HEARD = 2.5
+"""The true gradient must have been so clear at least once: where all is noise, 2 comes easily by chance."""
+FEW = 0.25
+"""Share of the seeds that may clearly point the other way."""
+MODERATE, STRONG = 4.0, 6.0
+MOST = 600
+"""Updates that are looked at; more of them tell no more, since neighbours share their memory."""
+
+Way = Literal["up", "down", "nil", "faint", "split"]
+"""`nil`: none, though the true gradient was clear. `faint`: too little to tell. `split`: the seeds disagree."""
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A direction that turned round in the course of training."""
+
+    before: float
+    after: float
+    step: int
+
+
+@dataclass(frozen=True)
+class Direction:
+    way: Way
+    t: float
+    """Agreement with the true gradient in standard errors, over all seeds."""
+    seeds: tuple[float, ...]
+    own: float
+    """The same of the true gradient with itself."""
+    power: float
+    """The clearest of all, that of the true gradient with itself among them: how much could be heard."""
+    clear: float
+    """Share of the updates in which the true gradient was clear."""
+    early: bool = False
+    """Known of the beginning alone."""
+    change: Change | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.way in ("up", "down")
+
+
+@dataclass(frozen=True)
+class Heard:
+    """The updates of one seed in which the true gradient was clear."""
+
+    rows: Rows
+    index: np.ndarray
+    clear: float
+    """Their share of all updates."""
+
+    def t(self, key: str, part: slice = slice(None)) -> float:
+        index = self.index[part]
+        values = np.array([self.rows[i][key] for i in index], float)
+        return float(values.mean() / chance_spread(index)) if len(values) else 0.0
+
+    def peak(self, key: str) -> float:
+        return max(abs(self.rows[i][key]) for i in self.index)
+
+
+def has_evidence(rows: Rows) -> bool:
+    return any("true_gradient_t" in row for row in rows)
+
+
+def hear(seeds: Sequence[Rows]) -> list[Heard]:
+    """Of every seed in which the true gradient was told from noise at all."""
+    found = []
+    for rows in seeds:
+        own = np.array([_number(row.get("true_gradient_t")) for row in rows])
+        index = np.flatnonzero(own > CLEAR)
+        if len(own) and own.max() >= HEARD:
+            found.append(Heard(rows, index[:: -(-len(index) // MOST)], len(index) / len(rows)))
+    return found
+
+
+def find_directions(heard: Sequence[Heard], terms: Sequence[str]) -> list[Direction]:
+    own = together([seed.t("true_gradient_t") for seed in heard])
+    clearest = [abs(together([seed.t(f"agreement_t/{term}") for seed in heard])) for term in terms]
+    return [_find_direction(heard, f"agreement_t/{term}", own, max(own, *clearest)) for term in terms]
+
+
+def _find_direction(heard: Sequence[Heard], key: str, own: float, power: float) -> Direction:
+    whole = [seed.t(key) for seed in heard]
+    first = [seed.t(key, slice(0, max(1, round(EARLY * len(seed.index))))) for seed in heard]
+    way = judge_way(whole, power)
+    early = way in ("nil", "faint") and abs(together(first)) >= NOTHING
+    seeds = first if early else whole
+    if early:
+        way = judge_way(first, power)
+    if way == "nil" and np.mean([seed.peak(key) > PEAK for seed in heard]) > FEW:
+        way = "faint"
+    clear = float(np.mean([seed.clear for seed in heard])) if heard else 0.0
+    return Direction(way, together(seeds), tuple(seeds), own, power, clear, early, _change(heard, key))
+
+
+def judge_way(seeds: Sequence[float], power: float) -> Way:
+    """Over all seeds, unless too many of them clearly say something else."""
+    t = together(seeds)
+    ups, downs = (sum(sign * seed >= KNOWN for seed in seeds) for sign in (1, -1))
+    others = downs if t >= KNOWN else ups if t <= -KNOWN else max(ups, downs) if min(ups, downs) else 0
+    if others > FEW * len(seeds):
+        return "split"
+    if abs(t) >= KNOWN:
+        return "up" if t > 0 else "down"
+    return "nil" if power >= ENOUGH and abs(t) < min(NOTHING, power / 2) else "faint"
+
+
+def together(ts: Sequence[float]) -> float:
+    """Of independent seeds (Stouffer's sum)."""
+    return float(np.sum(ts) / np.sqrt(len(ts))) if len(ts) else 0.0
+
+
+def chance_spread(index: np.ndarray) -> float:
+    """Standard deviation of the mean of t over these updates if all of it were chance.
+
+    A sum s_n = MEMORY s_(n-1) + x_n of independent x of variance 1 has the variance q_n = MEMORY^2 q_(n-1) + 1, and
+    s_m and s_n, m < n, the correlation MEMORY^(n-m) sqrt(q_m / q_n).
+    """
+    q = 1 - MEMORY ** (2.0 * (index + 1))
+    apart = np.abs(index[:, None] - index[None])
+    ratio = np.minimum(q[:, None], q[None]) / np.maximum(q[:, None], q[None])
+    return float(np.sqrt(np.mean(MEMORY**apart * np.sqrt(ratio))))
+
+
+def _change(heard: Sequence[Heard], key: str) -> Change | None:
+    """Where the direction before and after differ most clearly, if both are known."""
+    best = None
+    for part in np.linspace(0.1, 0.9, 9):
+        cuts = [int(part * len(seed.index)) for seed in heard]
+        before = together([seed.t(key, slice(0, cut)) for seed, cut in zip(heard, cuts, strict=True)])
+        after = together([seed.t(key, slice(cut, None)) for seed, cut in zip(heard, cuts, strict=True)])
+        least = min(abs(before), abs(after))
+        if before * after < 0 and least >= KNOWN and (best is None or least > best[0]):
+            steps = [seed.rows[seed.index[cut]]["step"] for seed, cut in zip(heard, cuts, strict=True)]
+            best = least, Change(before, after, int(np.mean(steps)))
+    return None if best is None else best[1]
+
+
+def _number(value: Any) -> float:
+    return float(value) if value is not None and np.isfinite(value) else -np.inf

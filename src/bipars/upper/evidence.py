@@ -1,0 +1,182 @@
+"""Weights by evidence: how much of the true gradient does each term's explain?
+
+Every part of a batch has a policy gradient of the true reward, g_0, and one of each term, g_k. The mean of g_0 is the
+true gradient v; a batch shows it, and those of the terms, with noise. Of all combinations of the g's, the one that is
+closest to v on average,
+
+    min over beta of E |v - sum_j beta_j g_j|^2:      M beta = b,      M_jl = E <g_j, g_l>,      b_j = E <v, g_j>,
+
+tells what each term is worth beside the reward: z_k = beta_k / beta_0. A term that points up the true return and is
+less noisy than the reward gets a large weight, one that points down a negative one, and noise none. b_j is estimated by
+products of *different* parts of a batch: noise then agrees with nothing, however large it is.
+
+That is what meta-gradient learning climbs, d J(theta') / d z_k = <v, g_k>, with the square of the step's length as its
+price: so the best weights follow at once, without a step size.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bipars.compiling import compiled
+from bipars.lower.advantages import TermAdvantages, UpdateData
+from bipars.lower.control import CONTROL, TRIAL, Groups, choose
+from bipars.nets.mlp import ravel
+from bipars.nets.policies import Theta, log_prob_gradients
+from bipars.nets.weights import DeviatingWeights, WeightFunction
+from bipars.upper.base import Updated, UpperLevel
+
+PARTS = 16
+"""Into how many parts a batch is split, at least: stretches of time in one environment."""
+MEMORY = 0.95
+"""Of earlier batches, from round to round."""
+CLEAR = 2.0
+"""Standard errors from which on the true gradient is told from noise. Below, nothing is learned of the terms."""
+PRIOR = 0.5
+"""How far weights may be expected from what they were thought to be, in units of the true reward."""
+RIDGE = 0.05
+"""Of M's diagonal: terms that say the same share their weight."""
+LARGEST = 5.0
+"""Size of a weight at most, in units of the true reward."""
+SMALLEST_OWN = 0.05
+"""beta_0 at least: a reward that is nearly all noise."""
+
+
+class Evidence(NamedTuple):
+    """Sums over batches, old ones fading; rewards on the axes, the true one first. Each batch in units of its noise."""
+
+    gram: Float[Array, "reward reward"]
+    agreement: Float[Array, " reward"]
+    variance: Float[Array, " reward"]
+    """Of the sum in `agreement`."""
+    batches: Float[Array, ""]
+
+    @staticmethod
+    def none(num_terms: int) -> "Evidence":
+        rewards = num_terms + 1
+        return Evidence(jnp.zeros((rewards, rewards)), jnp.zeros(rewards), jnp.zeros(rewards), jnp.zeros(()))
+
+    def add(self, gradients: Float[Array, "part reward theta"], own: Float[Array, " part"]) -> "Evidence":
+        gram, agreement, variance = products(gradients, own)
+        # By the parts' own length: by that of their sum, batches would count for more in which they happen to disagree.
+        size = jnp.sum(gradients[:, 0] ** 2) / own.sum() ** 2
+        heard = size > 0
+        size = jnp.where(heard, size, 1.0)
+        fresh = Evidence(gram / size, agreement / size, variance / size**2, jnp.ones(()))
+        fading = Evidence(MEMORY, MEMORY, MEMORY**2, MEMORY)  # type: ignore[arg-type]
+        return jax.tree.map(lambda old, new, kept: kept * old + jnp.where(heard, new, 0.0), self, fresh, fading)
+
+    @property
+    def t(self) -> Float[Array, " reward"]:
+        """How clearly each gradient agrees with the true one, in standard errors."""
+        return self.agreement / jnp.sqrt(jnp.maximum(self.variance, 1e-12))
+
+
+class EvidenceState(NamedTuple):
+    weights: DeviatingWeights
+    evidence: Evidence
+    upper: Any
+    """Of the level that learns where weights deviate."""
+
+
+@dataclass(frozen=True, eq=False)
+class WeightsByEvidence:
+    """One number per term, by the evidence; `upper` learns where weights differ from it. Beside a control group."""
+
+    upper: UpperLevel
+    initial: float = 1.0
+    """Weight of every term at the start."""
+
+    def init(self, weights: WeightFunction, learner: Groups) -> EvidenceState:
+        assert isinstance(weights, DeviatingWeights)
+        return EvidenceState(weights, Evidence.none(weights.base.size), self.upper.init(weights.deviation, learner))
+
+    def update(self, state: EvidenceState, learner: Groups, data: UpdateData, key: PRNGKeyArray) -> Updated:
+        evidence, found, log = self.weigh(state.evidence, learner, data._replace(control=None))
+        in_units = data.batch._replace(terms=data.terms * state.weights.unit)
+        upper, learner, upper_log = self.upper.update(state.upper, learner, data._replace(batch=in_units), key)
+        upper = choose(found.known, upper, state.upper)
+        weights = replace(state.weights, base=found.weights, unit=found.unit, deviation=upper.weights)
+        return Updated(EvidenceState(weights, evidence, upper), learner, upper_log | log)
+
+    @compiled
+    def weigh(self, evidence: Evidence, groups: Groups, data: UpdateData) -> tuple[Evidence, Any, dict[str, Array]]:
+        """The evidence after one more batch, and the weights that follow from it."""
+        assert data.by_term is not None
+        evidence = evidence.add(*part_gradients(groups.policy, data))
+        found = best_weights(evidence, data.by_term, self.initial, lost=groups.leader == CONTROL)
+        naive = best_weights(Evidence.none(found.unit.size), data.by_term, self.initial, lost=jnp.zeros((), bool))
+        found = choose(data.progress < TRIAL, naive, found)
+        return evidence, found, {"agreement_t": evidence.t[1:], "true_gradient_t": evidence.t[0]}
+
+
+class Found(NamedTuple):
+    weights: Float[Array, " term"]
+    """Of the terms as they are written."""
+    unit: Float[Array, " term"]
+    """The weight at which each counts as much as the true reward."""
+    known: Bool[Array, ""]
+    """The true gradient is told from noise."""
+
+
+def best_weights(evidence: Evidence, advantages: TermAdvantages, initial: float, lost: Bool[Array, ""]) -> Found:
+    """Weights start at `initial`, or less where a term would drown the true reward out; before there was one, all terms
+    count alike. Once the terms have lost against the control group, they start at 0 and have to earn what they get.
+    """
+    reward = jnp.where(advantages.silent, jnp.min(advantages.units), advantages.true_unit)
+    unit = reward / advantages.units
+    expected = jnp.where(lost & ~advantages.silent, 0.0, initial * jnp.minimum(1.0, 1 / unit))
+    batches = jnp.maximum(evidence.batches, 1e-6)
+    gram, agreement = evidence.gram / batches, evidence.agreement / batches
+    size = jnp.maximum(jnp.diag(gram), 1e-9)
+    beta = jnp.linalg.solve(gram + RIDGE * jnp.diag(size), agreement)
+    scale = jnp.maximum(beta[0], SMALLEST_OWN)
+    best = jnp.clip(beta[1:] / scale, -LARGEST, LARGEST)
+    error = jnp.sqrt(evidence.variance)[1:] / batches / size[1:] / scale
+    certain = PRIOR**2 / (PRIOR**2 + error**2)
+    known = evidence.t[0] > CLEAR
+    zeta = jnp.where(known, certain * best + (1 - certain) * expected, expected)
+    return Found(zeta * unit, unit, known)
+
+
+def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part reward theta"], Float[Array, " part"]]:
+    """Policy gradients of the true reward and of every term, of each part of the batch; and which parts are its own."""
+    advantages, (time, envs) = data.by_term, data.done.shape
+    assert advantages is not None
+    signals = jnp.concatenate([advantages.true[:, None], advantages.terms], axis=1)
+    pieces = min(time, -(-PARTS // envs))
+    length = time // pieces  # where that leaves a rest, the last steps are left out
+
+    def split(x: Array) -> Array:
+        by_env = jnp.swapaxes(x.reshape(time, envs, *x.shape[1:])[: pieces * length], 0, 1)
+        return by_env.reshape(envs * pieces, length, *x.shape[1:])
+
+    def one(part: tuple[Array, Array, Array]) -> Float[Array, "reward theta"]:
+        obs, action, signal = part
+        return jax.vmap(ravel)(log_prob_gradients(policy, obs, action).sums(signal.T / length))
+
+    # One part at a time: all at once would leave the processor's cache.
+    gradients = jax.lax.map(one, (split(data.samples.obs), split(data.samples.action), split(signals)))
+    own = jnp.ones(envs * pieces) if data.own is None else split(data.own)[:, 0]
+    return gradients, own
+
+
+def products(
+    g: Float[Array, "part reward theta"], own: Float[Array, " part"]
+) -> tuple[Float[Array, "reward reward"], Float[Array, " reward"], Float[Array, " reward"]]:
+    """M, b, and the variance of the estimate of b (jackknife). Parts that are not the policy's own are 0.
+
+    M has the noise of a batch in it; b, a mean over pairs of different parts, has not.
+    """
+    parts, sums = own.sum(), g.sum(axis=0)
+    true, true_sum = g[:, 0], sums[0]
+    same = jnp.einsum("pt,prt->pr", true, g)
+    pairs = sums @ true_sum - same.sum(axis=0)
+    # The same without part p: the pairs that it is in taken out.
+    without = (pairs - true @ sums.T - g @ true_sum + 2 * same) / ((parts - 1) * (parts - 2))
+    from_mean = own[:, None] * (without - jnp.average(without, axis=0, weights=own))
+    variance = (parts - 1) / parts * jnp.sum(from_mean**2, axis=0)
+    return sums @ sums.T / parts**2, pairs / (parts * (parts - 1)), variance

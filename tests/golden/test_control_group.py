@@ -1,0 +1,143 @@
+"""The control group: who acts where, whose episodes count, and which group leads."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.lower.control import CONTROL, TREATED, TRIAL, UNDECIDED, ControlGroup, Returns
+from bipars.lower.ppo import PPO
+from bipars.nets.mlp import ravel
+from bipars.nets.policies import as_networks, log_prob_of_sample
+from bipars.nets.spaces import BoxActions, Spaces
+from bipars.nets.weights import DeviatingWeights, Range, no_weights
+from bipars.rollout.batch import Batch
+from bipars.settings.config import PPOConfig
+
+ENVS, TIME = 8, 6
+CONFIG = PPOConfig(
+    policy_hidden=(4,), value_hidden=(4,), num_envs=ENVS, update_period=ENVS * TIME, gradient_steps=2, batch_size=8,
+    activation="tanh", normalise_observations=True, normalise_returns=True,
+)  # fmt: skip
+ALONE = PPO(CONFIG, Spaces(3, BoxActions(2)), num_terms=1)
+LOWER = ControlGroup(replace(ALONE, learns_weights=True, per_term=True), ALONE)
+WEIGHTS = DeviatingWeights(jnp.ones(1), no_weights(1), jnp.ones(1), Range(0.0, None, None))
+
+
+def start():
+    groups = LOWER.init(jax.random.key(0), WEIGHTS, None)
+    other = jax.tree.map(lambda x: x + 1.0, groups.control.policy)
+    return groups._replace(control=groups.control._replace(policy=other))
+
+
+def batch(reward, done=None, seed=0):
+    rng = np.random.default_rng(seed)
+    lead, draw = (TIME, ENVS), rng.normal
+    done = np.zeros(lead, bool) if done is None else done
+    numbers = [jnp.asarray(draw(size=(*lead, *shape))) for shape in ((3,), (2,), (), (3,))]
+    terms = jnp.asarray(draw(size=(*lead, 1)))
+    return Batch(*numbers, jnp.asarray(reward), jnp.asarray(done), jnp.asarray(done), terms, jnp.zeros((), bool))
+
+
+def of_groups(treated, control):
+    """One episode per step in every environment, whose return depends on the group, with a little noise."""
+    noise = 0.1 * np.random.default_rng(1).normal(size=(TIME, ENVS))
+    mine = np.where(np.arange(ENVS) < ENVS // 2, treated, control)
+    return batch(mine + noise, np.ones((TIME, ENVS), bool))
+
+
+def test_half_of_the_environments_are_the_control_groups_until_one_leads():
+    assert [int(LOWER.num_treated(jnp.asarray(leader))) for leader in (UNDECIDED, TREATED, CONTROL)] == [4, 6, 2]
+
+
+def test_each_policy_acts_in_its_own_environments():
+    groups = start()
+    policy = LOWER.behaviour(groups, WEIGHTS)
+    obs = jnp.asarray(np.random.default_rng(0).normal(size=(ENVS, 3)))
+    noise = policy.draw_noise(jax.random.key(1), (ENVS,))
+    action = policy.sample(obs, noise)
+    for learner, lower, part in (
+        (groups.treated, LOWER.treated, slice(0, 4)),
+        (groups.control, LOWER.control, slice(4, ENVS)),
+    ):
+        alone = lower.act(learner, WEIGHTS)
+        assert np.allclose(action[part], alone.sample(obs[part], noise[part]))
+        assert np.allclose(policy.log_prob(obs, action)[part], alone.log_prob(obs[part], action[part]), atol=1e-5)
+    log_prob = log_prob_of_sample(policy, obs, action, noise)
+    assert np.allclose(log_prob, policy.log_prob(obs, action), atol=1e-4)
+    networks = as_networks(jax.tree.map(np.asarray, policy), ENVS)
+    assert [envs for _, envs in networks] == [range(4), range(4, ENVS)]
+
+
+def test_each_learns_from_its_own_samples_alone():
+    """Other rewards in the other group's environments change nothing for a learner's advantages."""
+    plain = replace(CONFIG, normalise_returns=False)  # the unit of returns is common to both
+    lower = ControlGroup(replace(LOWER.treated, config=plain), replace(LOWER.control, config=plain))
+    groups = lower.init(jax.random.key(0), WEIGHTS, None)
+    reward = np.random.default_rng(2).normal(size=(TIME, ENVS))
+    changed = reward.copy()
+    changed[:, 4:] += np.random.default_rng(3).normal(size=(TIME, 4))
+    first, second = (lower.prepare(groups, WEIGHTS, batch(r), jnp.zeros(()))[1] for r in (reward, changed))
+    mine = np.tile(np.arange(ENVS) < 4, TIME)
+    assert np.array_equal(first.own, mine.astype(float))
+    assert not np.any(np.asarray(first.samples.modified_advantage)[~mine])
+    assert not np.any(np.asarray(first.control.samples.modified_advantage)[mine])
+    assert np.array_equal(first.samples.modified_advantage, second.samples.modified_advantage)
+    assert np.array_equal(first.by_term.true, second.by_term.true)
+    assert not np.array_equal(first.control.samples.modified_advantage, second.control.samples.modified_advantage)
+
+
+@pytest.mark.parametrize(
+    ("returns", "progress", "leader"),
+    [
+        ((1.0, 0.0), 0.0, TREATED),  # the terms may win at any time
+        ((0.0, 1.0), 0.0, UNDECIDED),  # but lose only when they have had time to pay
+        ((0.0, 1.0), TRIAL, CONTROL),
+        ((0.5, 0.5), TRIAL, None),  # then one of them leads, whichever is ahead
+    ],
+)
+def test_the_better_group_leads_and_the_other_goes_on_from_its_policy(returns, progress, leader):
+    groups = start()
+    for _ in range(3):
+        groups, log = LOWER.decide(groups, of_groups(*returns), jnp.asarray(progress))
+        if int(groups.leader) != UNDECIDED:
+            break
+    assert int(groups.leader) == leader if leader is not None else int(groups.leader) != UNDECIDED
+    same = np.allclose(ravel(groups.treated.policy), ravel(groups.control.policy))
+    assert same == (int(groups.leader) != UNDECIDED)
+    if same:
+        winner = start().treated if int(groups.leader) == TREATED else start().control
+        assert np.allclose(ravel(groups.treated.policy), ravel(winner.policy))
+        assert np.allclose(ravel(groups.treated.critics[-1]), ravel(groups.control.critics[-1]))
+        assert float(groups.returns.episodes.sum()) == 0  # of policies that are equal nothing is known
+    assert float(log["leader"]) == int(groups.leader)
+
+
+def test_nothing_is_decided_while_no_return_differs():
+    groups = start()
+    for _ in range(5):
+        silent = batch(np.zeros((TIME, ENVS)), np.ones((TIME, ENVS), bool))
+        groups, _ = LOWER.decide(groups, silent, jnp.ones(()))
+    assert int(groups.leader) == UNDECIDED
+
+
+def test_only_episodes_of_one_group_from_beginning_to_end_count():
+    done = np.zeros((TIME, ENVS), bool)
+    done[2], done[5] = True, True
+    groups = start()._replace(owner=jnp.full(ENVS, -1))  # all have changed hands
+    counted = LOWER.count_episodes(groups, batch(np.ones((TIME, ENVS)), done))
+    assert np.allclose(counted.returns.episodes, [4.0, 4.0])  # the first end of each does not count
+    assert np.allclose(counted.returns.mean, 3.0)
+
+
+def test_returns_fade_and_are_compared_in_standard_errors():
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(50, 2)) + np.array([1.0, 0.0])
+    ended = jnp.broadcast_to(jnp.eye(2, dtype=bool), (50, 2, 2))
+    returns = Returns.none().update(jnp.asarray(drawn), ended)
+    mean, var = drawn.mean(axis=0), drawn.var(axis=0)
+    assert np.allclose(returns.mean, mean, rtol=1e-5)
+    assert np.allclose(returns.var, var, rtol=1e-4)
+    assert float(returns.t) == pytest.approx((mean[0] - mean[1]) / np.sqrt(var.mean() * 2 / 50), rel=1e-4)

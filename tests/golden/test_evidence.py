@@ -1,0 +1,131 @@
+"""What a batch says of each term, by hand: products of different parts, and the weights that follow from them."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.lower.advantages import TermAdvantages
+from bipars.upper.evidence import LARGEST, MEMORY, Evidence, best_weights, products
+
+PARTS, SIZE = 16, 40
+TRUE = np.random.default_rng(1000).normal(size=SIZE)
+
+
+def gradients(seed, *along, noise=1.0):
+    """(part, reward, theta): noise, with a share of the true direction in each reward."""
+    drawn = noise * np.random.default_rng(seed).normal(size=(PARTS, len(along), SIZE))
+    return jnp.asarray(drawn + np.array(along)[:, None] * TRUE)
+
+
+def advantages(silent=False, units=(1.0, 1.0)):
+    return TermAdvantages(None, None, jnp.ones(()), jnp.asarray(units), jnp.asarray(silent))
+
+
+def gathered(*along, batches=40, noise=1.0):
+    evidence = Evidence.none(len(along) - 1)
+    for seed in range(batches):
+        evidence = evidence.add(gradients(seed, *along, noise=noise), jnp.ones(PARTS))
+    return evidence
+
+
+def test_products_are_means_over_pairs_of_different_parts_with_jackknife_errors():
+    g = np.asarray(gradients(0, 0.3, -0.2, 0.0), float)
+
+    def mean(parts, reward):
+        return np.mean([g[i, 0] @ g[j, reward] for i, j in itertools.permutations(parts, 2)])
+
+    gram, agreement, variance = products(jnp.asarray(g), jnp.ones(PARTS))
+    whole = g.mean(axis=0)
+    assert np.allclose(gram, whole @ whole.T, rtol=1e-4)
+    for reward in range(3):
+        without = np.array([mean([j for j in range(PARTS) if j != i], reward) for i in range(PARTS)])
+        assert agreement[reward] == pytest.approx(mean(range(PARTS), reward), rel=1e-3)
+        error = (PARTS - 1) / PARTS * np.sum((without - without.mean()) ** 2)
+        assert variance[reward] == pytest.approx(error, rel=1e-3)
+
+
+def test_parts_of_the_other_group_do_not_count():
+    g, own = gradients(0, 0.3, -0.2), np.zeros(PARTS)
+    own[:6] = 1.0
+    masked = products(g * own[:, None, None], jnp.asarray(own))
+    for found, expected in zip(masked, products(g[:6], jnp.ones(6)), strict=True):
+        assert np.allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_noise_agrees_with_nothing():
+    """Neither with the true gradient nor, however long one looks, with itself."""
+    scores = []
+    for first in range(60):
+        evidence = Evidence.none(1)
+        for seed in range(10):
+            evidence = evidence.add(gradients(1000 * first + seed, 0.0, 0.0)[:4], jnp.ones(4))
+        scores.append(np.asarray(evidence.t))
+    assert np.abs(np.mean(scores, axis=0)).max() < 0.45
+    assert np.std(scores) < 1.6
+
+
+def test_a_batch_in_which_nothing_was_rewarded_changes_only_how_old_the_others_are():
+    before = gathered(0.5, 0.5)
+    after = before.add(jnp.zeros((PARTS, 2, SIZE)), jnp.ones(PARTS))
+    assert np.allclose(after.agreement, MEMORY * before.agreement)
+    assert np.allclose(after.t, before.t, rtol=1e-4)
+
+
+def test_weights_follow_what_each_term_explains_of_the_true_gradient():
+    evidence = gathered(0.5, 0.5, -0.5, 0.0, batches=100)
+    found = best_weights(evidence, advantages(units=(1.0, 1.0, 1.0)), 1.0, lost=jnp.asarray(True))
+    helpful, harmful, noise = np.asarray(found.weights)
+    assert found.known
+    assert helpful == pytest.approx(1.0, abs=0.2)
+    assert harmful == pytest.approx(-1.0, abs=0.2)
+    assert noise == pytest.approx(0.0, abs=0.2)
+
+
+def test_a_term_that_is_less_noisy_than_the_reward_counts_for_more():
+    evidence = Evidence.none(1)
+    for seed in range(40):
+        noisy, quiet = gradients(seed, 0.5, noise=3.0), gradients(seed + 1000, 0.5, noise=0.3)
+        evidence = evidence.add(jnp.concatenate([noisy, quiet], axis=1), jnp.ones(PARTS))
+    assert best_weights(evidence, advantages(units=(1.0,)), 1.0, jnp.asarray(False)).weights[0] > 1.5
+
+
+def test_two_copies_share_the_weight():
+    evidence = Evidence.none(2)
+    for seed in range(40):
+        reward, term = jnp.split(gradients(seed, 0.5, 0.5), 2, axis=1)
+        evidence = evidence.add(jnp.concatenate([reward, term, term], axis=1), jnp.ones(PARTS))
+    first, second = best_weights(evidence, advantages(), 1.0, jnp.asarray(False)).weights
+    assert first == pytest.approx(float(second), rel=0.05)
+    assert first + second == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_factor_in_the_code_changes_nothing_but_the_unit():
+    evidence = gathered(0.5, 0.5, -0.5)
+    plain = best_weights(evidence, advantages(units=(1.0, 1.0)), 1.0, jnp.asarray(True)).weights
+    large = best_weights(evidence, advantages(units=(1.0, 1000.0)), 1.0, jnp.asarray(True)).weights
+    assert np.allclose(large * np.array([1.0, 1000.0]), plain, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("silent", "lost", "units", "expected"),
+    [
+        (False, False, (0.5, 1.0), (1.0, 1.0)),  # as written
+        (False, False, (4.0, 1000.0), (0.25, 0.001)),  # or no larger than the reward
+        (False, True, (0.5, 4.0), (0.0, 0.0)),  # terms that lost have to earn it
+        (True, True, (2.0, 4.0), (1.0, 0.5)),  # before there was a reward all count alike
+    ],
+)
+def test_without_evidence_weights_are_what_they_start_at(silent, lost, units, expected):
+    found = best_weights(Evidence.none(2), advantages(silent, units), 1.0, jnp.asarray(lost))
+    assert not found.known
+    assert np.allclose(found.weights, expected)
+
+
+def test_weights_are_bounded():
+    evidence = Evidence.none(1)
+    for seed in range(40):
+        reward, term = gradients(seed, 0.05, noise=1.0), gradients(seed + 1000, 0.5, noise=0.001)
+        evidence = evidence.add(jnp.concatenate([reward, 0.01 * term], axis=1), jnp.ones(PARTS))
+    assert abs(best_weights(evidence, advantages(units=(1.0,)), 1.0, jnp.asarray(True)).weights[0]) <= LARGEST

@@ -1,0 +1,47 @@
+"""Terms that are zero, constant, or another one again are named."""
+
+import numpy as np
+
+from bipars.terms.values import Twin, look_at, odd_terms
+
+RNG = np.random.default_rng(0)
+A = RNG.normal(size=200)
+B = RNG.normal(size=200)
+
+
+def columns(*terms):
+    return np.stack(np.broadcast_arrays(*terms, A)[:-1], axis=1)
+
+
+def test_copies_and_opposites():
+    found = look_at(columns(A, B, 1e-3 * A + 4, -7 * A, A + 0.3 * B))
+    assert [values.twins for values in found] == [
+        (Twin(2, False), Twin(3, True)), (), (Twin(0, False), Twin(3, True)), (Twin(0, True), Twin(2, True)), ()
+    ]  # fmt: skip
+    assert all(values.constant is None for values in found)
+
+
+def test_zeros_and_constants_are_no_copies_of_each_other():
+    found = look_at(columns(0.0, 0.0, -0.01, A))
+    assert [values.constant for values in found] == [0.0, 0.0, -0.01, None]
+    assert not any(values.twins for values in found)
+
+
+def test_a_term_that_is_rarely_something_else_is_no_constant():
+    assert look_at(columns(1.0 * (np.arange(200) == 150)))[0].constant is None
+
+
+def test_nothing_is_said_of_a_few_transitions():
+    assert odd_terms(columns(A, A, 0.0)[:30], ["a", "b", "c"]) == []
+    assert look_at(np.zeros((0, 2)))[1].constant is None
+
+
+def test_every_odd_term_has_its_sentence():
+    lines = odd_terms(columns(A, 2 * A, 0.0, 3.5, B, -B), ["a", "copy", "zero", "living", "b", "against"])
+    assert lines == [
+        "term 'copy' is the same as term 'a', up to its scale: keep one of them",
+        "term 'zero' is 0 in all 200 steps looked at: it changes nothing. Is it computed from what the environment "
+        "gives?",
+        "term 'living' is 3.5 in all 200 steps looked at: a constant pays for longer or shorter episodes alone",
+        "term 'against' is the opposite of term 'b', up to its scale: keep one of them",
+    ]
