@@ -30,7 +30,10 @@ from fake_runs import fake_cell
         (["--steps", "0"], "bipars: --steps is 0; expected a positive number"),
         (["--unroll", "0"], "bipars: --unroll is 0; expected a positive number"),
         (["--unroll", "9"], "method 'mgl' has no use for --unroll (here 9): leave it out; it is for unrolled"),
-        (["--method", "em", "--upper.control-group", "False"], "'em' has no use for --upper.control-group (here False)"),
+        (
+            ["--method", "em", "--upper.control-group", "False"],
+            "'em' has no use for --upper.control-group (here False)",
+        ),
         (["--weights-from", "nowhere"], "nowhere is not a run of bipars: it was not found"),
         (["--workers", "-1"], "--workers is -1; expected a number of cores"),
         (["--seeds", "0-999999999"], "more than 10,000"),
