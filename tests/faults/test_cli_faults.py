@@ -16,6 +16,14 @@ from commands import run, train
 from fake_runs import fake_cell
 
 
+@pytest.fixture(autouse=True)
+def hangup():
+    """A command that was started under nohup ignores SIGHUP, and so would the ones that tests start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -26,6 +26,14 @@ from fake_runs import fake_cell
 LONG = ["--steps", "40000000", "--checkpoint-every", "1000000"]
 
 
+@pytest.fixture(autouse=True)
+def hangup():
+    """A command that was started under nohup ignores SIGHUP, and so would the ones that tests start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def start(command, **how):
     return subprocess.Popen([sys.executable, "-m", "bipars.cli", *command], **how)
 
