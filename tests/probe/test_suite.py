@@ -1,8 +1,8 @@
-from dataclasses import hashlib
+import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import replace
 
 import bipars
 from bipars.cli import main
