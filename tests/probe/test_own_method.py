@@ -79,7 +79,7 @@ def test_what_is_no_method_is_named_before_any_work(method, message):
 def test_a_setting_that_the_method_has_no_use_for_is_named(tmp_path):
     result = run(*train(tmp_path / "x", "--method", "import:own_method.sign", "--upper.unroll", "3"), cwd=EXAMPLES)
     assert result.returncode == 2
-    assert "method 'import:own_method.sign' has no use for --unroll (here 3)" in result.stderr
+    assert "method 'import:own_method.sign' has no use for --upper.unroll (here 3)" in result.stderr
     assert not (tmp_path / "x").exists()
 
 
