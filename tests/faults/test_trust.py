@@ -226,7 +226,7 @@ def test_weights_of_a_strangers_run_do_not_bring_its_code(tmp_path, monkeypatch,
     for path in source.path.iterdir():
         if path.name != "config.json":
             (shutil.copytree if path.is_dir() else shutil.copy)(path, forged.path / path.name)
-    arguments = ["--term", "harmful", "--out", str(tmp_path / "new"), "--steps", "2000", *QUICK]
+    arguments = ["--term", "harmful", "--out", str(tmp_path / "new"), "--steps", "2000", "--preset", "paper", *QUICK]
     assert main(["train", *arguments, "--weights-from", str(forged.path)]) == 2
     assert "names code, 'stranger.potential'" in capfd.readouterr().err
     assert not marker.exists()

@@ -224,8 +224,10 @@ def test_a_heat_map_shows_the_weights_of_the_best_seed(tmp_path):
     for seed, agent in enumerate(agents):
         run = RunDirectory(agent.save(tmp_path / str(seed)))
         last = {"steps": 1, "evaluation_return": 0.0, "evaluation_length": float(seed), "weights": {}}
-        run.metrics_file.write_bytes(b"")
-        write_checked(run.result_file, last | {"metrics_size": 0, "metrics_sha256": hashlib.sha256(b"").hexdigest()})
+        row = b'{"round": 1, "step": 1, "evaluation_return": 0.0, "evaluation_length": 1.0}\n'
+        run.metrics_file.write_bytes(row)
+        marks = {"metrics_size": len(row), "metrics_sha256": hashlib.sha256(row).hexdigest()}
+        write_checked(run.result_file, last | marks)
     asked = HeatMap("any", 0, 2, (-2.4, 2.4), (-0.2, 0.2), (0.0, 1.0, 0.0, 0.01), points=3)
     draw_heat_map(asked, [RunDirectory(tmp_path / str(seed)) for seed in (0, 1)], "title", tmp_path / "map")
     assert (tmp_path / "map.png").exists()

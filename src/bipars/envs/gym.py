@@ -40,7 +40,7 @@ def _on_any_core(make: Factory) -> Factory:
     def unpinned() -> gymnasium.Env[Any, Any]:
         if allowed:
             os.sched_setaffinity(0, allowed)
-        return InProcess(make())
+        return make()
 
     return unpinned
 
@@ -60,7 +60,8 @@ class GymnasiumEnvironment:
         if mode == "sync":
             self.vector = Sync([_checked(make, timeout)] * num_envs, autoreset_mode=disabled)
         else:  # never forked: JAX has threads
-            make = _on_any_core(_checked(make, None))
+            checked = _checked(make, None)
+            make = _on_any_core(lambda: InProcess(checked()))
             try:
                 self.vector = Async([make] * num_envs, autoreset_mode=disabled, context="forkserver")
             except (EOFError, ConnectionError) as error:
