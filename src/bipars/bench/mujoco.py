@@ -128,7 +128,8 @@ def measure_training(task: str, num_envs: int, threads: int, method: str, update
     start = algorithm.init(jnp.uint32(0))
     algorithm.iterate(start, jnp.uint32(0), jnp.int32(algorithm.rounds))
     env = MujocoEnvironment(task, num_envs, threads)
-    actions, given = np.asarray(sampler.batch.action), _nothing_to_say(env.observation_size, env.action_size)
+    actions = np.asarray(sampler.batch.action)
+    given = [(_nothing_to_say(env.observation_size, env.action_size), range(num_envs))]
     seconds, alone = [], []
     for _ in range(updates):
         began = time.perf_counter()
