@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import bipars
-from bipars.settings.config import DDPGConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.config import DDPGConfig, PPOConfig, WeightConfig
 from envs_of_others import Push
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -21,17 +21,17 @@ def test_ppo_learns_to_balance():
 
 @pytest.mark.parametrize("method", ["mgl", "imgl", "single"])
 def test_a_term_that_is_pure_harm_gets_a_negative_weight(method):
-    """By the paper's formula; the noise penalty is more careful."""
-    weights, plain = WeightConfig(learning_rate=1e-2 if method == "single" else 2e-3), UpperConfig()
-    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=method, weights=weights, upper=plain)
+    """By the paper's formula."""
+    weights = WeightConfig(learning_rate=1e-2 if method == "single" else 2e-3)
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=method, weights=weights, preset="paper")
     agent.learn(500_000)
     assert agent.metrics[-1]["weight/harmful"] < -0.5
 
 
 def test_with_two_terms_the_harmful_one_ends_below_the_helpful_one():
-    """By the paper's formula; with the noise penalty weights grow no larger than they must."""
+    """By the paper's formula."""
     terms, weights = ["harmful", "beneficial"], WeightConfig(learning_rate=2e-3)
-    agent = bipars.BiPaRS("cartpole", terms=terms, method="mgl", weights=weights, upper=UpperConfig())
+    agent = bipars.BiPaRS("cartpole", terms=terms, method="mgl", weights=weights, preset="paper")
     agent.learn(400_000)
     assert agent.metrics[-1]["weight/harmful"] < agent.metrics[-1]["weight/beneficial"] - 0.5
 
