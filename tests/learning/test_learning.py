@@ -28,6 +28,7 @@ def test_a_term_that_is_pure_harm_gets_a_negative_weight(method):
     assert agent.metrics[-1]["weight/harmful"] < -0.5
 
 
+@pytest.mark.filterwarnings("ignore:term .* is the opposite of")
 def test_with_two_terms_the_harmful_one_ends_below_the_helpful_one():
     """By the paper's formula."""
     terms, weights = ["harmful", "beneficial"], WeightConfig(learning_rate=2e-3)
