@@ -55,7 +55,7 @@ def test_resume_learns_weights_before_it_reuses_them(tmp_path):
 
 def test_a_grids_settings_stand_over_those_of_the_suite(tmp_path):
     common = "settings = {weights = {hidden = [3]}, ppo = {clip = 0.3, gamma = 0.9}}\n[[grid]]"
-    text = SMALL.replace("[[grid]]", common, 1).replace("{update_period = 2000, num", "{gamma = 0.8, num", 1)
+    text = SMALL.replace("[[grid]]", common, 1).replace("{update_period", "{gamma = 0.8, update_period", 1)
     first, *_, last = load_suite(write(tmp_path, text)).cells
     assert (first.config.ppo.clip, first.config.ppo.gamma, first.config.weights.hidden) == (0.3, 0.8, (3,))
     assert (last.config.ppo.clip, last.config.ppo.gamma, last.config.ppo.batch_size) == (0.3, 0.9, 64)
