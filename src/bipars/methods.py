@@ -93,7 +93,8 @@ class Method:
             return DDPG(config.ddpg, spaces, num_terms, learns, self.shows_weights, config.threads)
         if learns and config.upper.control_group:
             control = PPO(config.ppo, spaces, num_terms, threads=config.threads)
-            return ControlGroup(replace(control, learns_weights=True, per_term=True), control)
+            treated = replace(control, learns_weights=True, per_term=True)
+            return ControlGroup(treated, replace(control, threads=1))
         return PPO(
             config.ppo,
             spaces,
@@ -176,8 +177,9 @@ def imgl(config: ResolvedConfig, lower: Any) -> UpperLevel:
 
 
 def unrolled(config: ResolvedConfig, lower: Any) -> UpperLevel:
-    rate, norm, length = config.ppo.policy_learning_rate, config.ppo.max_grad_norm, config.upper.unroll
-    return through_advantages(config, lower, Unrolled(lower.objective, rate, norm, length))
+    ppo, length = config.ppo, config.upper.unroll
+    estimator = Unrolled(lower.objective, ppo.policy_learning_rate, ppo.max_grad_norm, length, ppo.adam_epsilon)
+    return through_advantages(config, lower, estimator)
 
 
 def em(config: ResolvedConfig, lower: PPO) -> UpperLevel:

@@ -90,10 +90,12 @@ METRICS = (
         "the terms",
         "clearness of the true gradient",
     ),
-    Metric("leader", "evidence", "0: undecided; 1: the policy that uses the terms leads; 2: the control group does"),
+    Metric(
+        "leader", "evidence", "0: not compared yet; 1: the policy that uses the terms has won; 2: the control group has"
+    ),
     Metric("treated_return", "evidence", "true return of the newest episodes of the policy that uses the terms, mean"),
     Metric("control_return", "evidence", "the same of the control group, which learns from the true reward alone"),
-    Metric("lead_t", "evidence", "by how many standard errors the former is ahead, before a decision"),
+    Metric("lead_t", "evidence", "by how many standard errors the former is ahead, until they are compared"),
     Metric(
         "policy_gradient_norm",
         "policy",

@@ -1,7 +1,6 @@
 """An agent as far as it is trained: it acts, weighs its terms, goes to disk and back, and gives its weights away."""
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from bipars.errors import UsageError
 from bipars.export import LearnedWeightFunction, ShapedEnv
-from bipars.lower.control import CONTROL, UNDECIDED
 from bipars.methods import Method
 from bipars.program import Objects, Program
 from bipars.rollout.acting import ActingPolicy
@@ -97,12 +95,6 @@ class TrainedAgent:
         """`env` with the true reward plus every term times its learned weight, for any other library."""
         if self._program.algorithm.potential.shapes:
             raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to export")
-        if int(getattr(self._state.learner, "leader", UNDECIDED)) == CONTROL:
-            warnings.warn(
-                "this agent's own policy learned without its terms: the control group earned more. Another library "
-                "will follow them; try without them as well",
-                stacklevel=2,
-            )
         reward = TrueReward(self.config.true_reward, self._objects.true_reward)
         return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
 

@@ -65,9 +65,10 @@ def test_the_second_round_needs_no_second_program(method):
     loop, state = program.algorithm, program.init(0)
     for _ in range(2):
         state, _ = program.iterate(state, 0)
-    for lower in (loop.lower.treated, loop.lower.control) if method == "mgl" else (loop.lower,):
-        parts = lower._prepare, lower._policy_steps, lower._value_steps
-        assert [part._cache_size() for part in parts] == [1, 1, 1]
+    lower = loop.lower.treated if method == "mgl" else loop.lower
+    parts = [lower._prepare, lower._policy_steps, lower._value_steps]
+    parts += [loop.lower.learn_control, loop.lower.decide] if method == "mgl" else []
+    assert [part._cache_size() for part in parts] == [1] * len(parts)
 
 
 def types(state):

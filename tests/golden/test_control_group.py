@@ -1,4 +1,4 @@
-"""The control group: who acts where, whose episodes count, and which group leads."""
+"""The control group: who acts where, who learns from what, and which policy goes on."""
 
 from dataclasses import replace
 
@@ -41,6 +41,10 @@ def batch(reward, done=None, seed=0):
     return Batch(*numbers, jnp.asarray(reward), jnp.asarray(done), jnp.asarray(done), terms, jnp.zeros((), bool))
 
 
+def decide(groups, batch, progress, silent=False, known=True):
+    return LOWER.decide(groups, batch, jnp.asarray(progress), jnp.asarray(silent), jnp.asarray(known))
+
+
 def of_groups(treated, control):
     """One episode per step in every environment, whose return depends on the group, with a little noise."""
     noise = 0.1 * np.random.default_rng(1).normal(size=(TIME, ENVS))
@@ -48,8 +52,12 @@ def of_groups(treated, control):
     return batch(mine + noise, np.ones((TIME, ENVS), bool))
 
 
-def test_half_of_the_environments_are_the_control_groups_until_one_leads():
-    assert [int(LOWER.num_treated(jnp.asarray(leader))) for leader in (UNDECIDED, TREATED, CONTROL)] == [4, 6, 2]
+def after(leader):
+    return start()._replace(leader=jnp.asarray(leader))
+
+
+def test_half_of_the_environments_are_the_control_groups_until_one_has_won():
+    assert [int(LOWER.num_treated(after(leader))) for leader in (UNDECIDED, TREATED, CONTROL)] == [4, ENVS, ENVS]
 
 
 def test_each_policy_acts_in_its_own_environments():
@@ -83,10 +91,22 @@ def test_each_learns_from_its_own_samples_alone():
     mine = np.tile(np.arange(ENVS) < 4, TIME)
     assert np.array_equal(first.own, mine.astype(float))
     assert not np.any(np.asarray(first.samples.modified_advantage)[~mine])
-    assert not np.any(np.asarray(first.control.samples.modified_advantage)[mine])
     assert np.array_equal(first.samples.modified_advantage, second.samples.modified_advantage)
     assert np.array_equal(first.by_term.true, second.by_term.true)
-    assert not np.array_equal(first.control.samples.modified_advantage, second.control.samples.modified_advantage)
+
+    def control(reward):
+        return ravel(lower.learn_control(groups, batch(reward), jax.random.key(1)).policy)
+
+    assert not np.array_equal(control(reward), control(changed))
+    other = reward.copy()
+    other[:, :4] += np.random.default_rng(3).normal(size=(TIME, 4))
+    assert np.array_equal(control(reward), control(other))
+
+
+def test_the_control_group_stands_still_once_it_is_decided():
+    for leader in (TREATED, CONTROL):
+        learned = LOWER.learn_control(after(leader), batch(np.ones((TIME, ENVS))), jax.random.key(1))
+        assert np.array_equal(ravel(learned.policy), ravel(start().control.policy))
 
 
 @pytest.mark.parametrize(
@@ -94,42 +114,50 @@ def test_each_learns_from_its_own_samples_alone():
     [
         ((1.0, 0.0), 0.0, TREATED),  # the terms may win at any time
         ((0.0, 1.0), 0.0, UNDECIDED),  # but lose only when they have had time to pay
-        ((0.0, 1.0), TRIAL, CONTROL),
-        ((0.5, 0.5), TRIAL, None),  # then one of them leads, whichever is ahead
+        ((0.0, 1.0), TRIAL[0], CONTROL),
+        ((0.5, 0.5), TRIAL[0], UNDECIDED),
+        ((0.5, 0.5), TRIAL[1], None),  # in the end one of them wins, whichever is ahead
     ],
 )
-def test_the_better_group_leads_and_the_other_goes_on_from_its_policy(returns, progress, leader):
+def test_training_goes_on_with_the_better_policy(returns, progress, leader):
     groups = start()
     for _ in range(3):
-        groups, log = LOWER.decide(groups, of_groups(*returns), jnp.asarray(progress))
-        if int(groups.leader) != UNDECIDED:
-            break
+        groups, log = decide(groups, of_groups(*returns), progress)
     assert int(groups.leader) == leader if leader is not None else int(groups.leader) != UNDECIDED
-    same = np.allclose(ravel(groups.treated.policy), ravel(groups.control.policy))
-    assert same == (int(groups.leader) != UNDECIDED)
-    if same:
-        winner = start().treated if int(groups.leader) == TREATED else start().control
-        assert np.allclose(ravel(groups.treated.policy), ravel(winner.policy))
-        assert np.allclose(ravel(groups.treated.critics[-1]), ravel(groups.control.critics[-1]))
-        assert float(groups.returns.episodes.sum()) == 0  # of policies that are equal nothing is known
+    winner = start().control if int(groups.leader) == CONTROL else start().treated
+    assert np.allclose(ravel(groups.treated.policy), ravel(winner.policy))
+    assert np.allclose(ravel(groups.treated.critics[-1]), ravel(winner.critics[-1]))
     assert float(log["leader"]) == int(groups.leader)
 
 
-def test_nothing_is_decided_while_no_return_differs():
-    groups = start()
-    for _ in range(5):
-        silent = batch(np.zeros((TIME, ENVS)), np.ones((TIME, ENVS), bool))
-        groups, _ = LOWER.decide(groups, silent, jnp.ones(()))
+def test_what_is_decided_stays_decided():
+    groups, _ = decide(start(), of_groups(1.0, 0.0), 0.5)
+    later, _ = decide(groups, of_groups(0.0, 1.0), 0.6)
+    assert int(groups.leader) == int(later.leader) == TREATED
+    assert np.allclose(groups.returns.mean, later.returns.mean)
+
+
+def test_the_trial_begins_when_the_true_reward_first_varies():
+    worse = of_groups(0.0, 1.0)
+    groups, _ = decide(start(), worse, 0.5, silent=True)
     assert int(groups.leader) == UNDECIDED
+    groups, _ = decide(groups, worse, 0.5 + TRIAL[0] / 2)
+    assert int(groups.leader) == UNDECIDED
+    groups, _ = decide(groups, worse, 0.5 + TRIAL[0])
+    assert int(groups.leader) == CONTROL
 
 
-def test_only_episodes_of_one_group_from_beginning_to_end_count():
-    done = np.zeros((TIME, ENVS), bool)
-    done[2], done[5] = True, True
-    groups = start()._replace(owner=jnp.full(ENVS, -1))  # all have changed hands
-    counted = LOWER.count_episodes(groups, batch(np.ones((TIME, ENVS)), done))
-    assert np.allclose(counted.returns.episodes, [4.0, 4.0])  # the first end of each does not count
-    assert np.allclose(counted.returns.mean, 3.0)
+def test_a_lucky_episode_decides_nothing():
+    """Where the true gradient is not told from noise, only a clear difference counts."""
+    groups, _ = decide(start(), of_groups(0.5, 0.5), 1.0, known=False)
+    assert int(groups.leader) == UNDECIDED
+    groups, _ = decide(start(), of_groups(0.5, 0.5), 1.0)
+    assert int(groups.leader) != UNDECIDED
+
+
+def test_returns_that_differ_by_rounding_alone_are_equal():
+    returns = Returns(jnp.full(2, 50.0), jnp.asarray([-200.0, -200.0001]), jnp.zeros(2))
+    assert float(returns.t) == 0.0
 
 
 def test_returns_fade_and_are_compared_in_standard_errors():

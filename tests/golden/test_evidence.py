@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bipars.lower.advantages import TermAdvantages
+from bipars.lower.control import CONTROL, TREATED, UNDECIDED
 from bipars.upper.evidence import LARGEST, MEMORY, Evidence, best_weights, products
 
 PARTS, SIZE = 16, 40
@@ -21,6 +22,11 @@ def gradients(seed, *along, noise=1.0):
 
 def advantages(silent=False, units=(1.0, 1.0)):
     return TermAdvantages(None, None, jnp.ones(()), jnp.asarray(units), jnp.asarray(silent))
+
+
+def found_after(leader, evidence, advantages, held=0.0, decided=False):
+    held = jnp.full(advantages.units.shape, held, float)
+    return best_weights(evidence, advantages, 1.0, jnp.asarray(leader), held, jnp.asarray(decided))
 
 
 def gathered(*along, batches=40, noise=1.0):
@@ -75,7 +81,7 @@ def test_a_batch_in_which_nothing_was_rewarded_changes_only_how_old_the_others_a
 
 def test_weights_follow_what_each_term_explains_of_the_true_gradient():
     evidence = gathered(0.5, 0.5, -0.5, 0.0, batches=100)
-    found = best_weights(evidence, advantages(units=(1.0, 1.0, 1.0)), 1.0, lost=jnp.asarray(True))
+    found = found_after(CONTROL, evidence, advantages(units=(1.0, 1.0, 1.0)))
     helpful, harmful, noise = np.asarray(found.weights)
     assert found.known
     assert helpful == pytest.approx(1.0, abs=0.2)
@@ -88,7 +94,7 @@ def test_a_term_that_is_less_noisy_than_the_reward_counts_for_more():
     for seed in range(40):
         noisy, quiet = gradients(seed, 0.5, noise=3.0), gradients(seed + 1000, 0.5, noise=0.3)
         evidence = evidence.add(jnp.concatenate([noisy, quiet], axis=1), jnp.ones(PARTS))
-    assert best_weights(evidence, advantages(units=(1.0,)), 1.0, jnp.asarray(False)).weights[0] > 1.5
+    assert found_after(TREATED, evidence, advantages(units=(1.0,))).weights[0] > 1.5
 
 
 def test_two_copies_share_the_weight():
@@ -96,31 +102,44 @@ def test_two_copies_share_the_weight():
     for seed in range(40):
         reward, term = jnp.split(gradients(seed, 0.5, 0.5), 2, axis=1)
         evidence = evidence.add(jnp.concatenate([reward, term, term], axis=1), jnp.ones(PARTS))
-    first, second = best_weights(evidence, advantages(), 1.0, jnp.asarray(False)).weights
+    first, second = found_after(TREATED, evidence, advantages()).weights
     assert first == pytest.approx(float(second), rel=0.05)
     assert first + second == pytest.approx(1.0, abs=0.3)
 
 
 def test_a_factor_in_the_code_changes_nothing_but_the_unit():
     evidence = gathered(0.5, 0.5, -0.5)
-    plain = best_weights(evidence, advantages(units=(1.0, 1.0)), 1.0, jnp.asarray(True)).weights
-    large = best_weights(evidence, advantages(units=(1.0, 1000.0)), 1.0, jnp.asarray(True)).weights
+    plain = found_after(CONTROL, evidence, advantages(units=(1.0, 1.0))).weights
+    large = found_after(CONTROL, evidence, advantages(units=(1.0, 1000.0))).weights
     assert np.allclose(large * np.array([1.0, 1000.0]), plain, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("silent", "lost", "units", "expected"),
+    ("silent", "leader", "units", "expected"),
     [
-        (False, False, (0.5, 1.0), (1.0, 1.0)),  # as written
-        (False, False, (4.0, 1000.0), (0.25, 0.001)),  # or no larger than the reward
-        (False, True, (0.5, 4.0), (0.0, 0.0)),  # terms that lost have to earn it
-        (True, True, (2.0, 4.0), (1.0, 0.5)),  # before there was a reward all count alike
+        (False, UNDECIDED, (0.5, 1.0), (1.0, 1.0)),  # as written
+        (False, TREATED, (0.5, 1.0), (1.0, 1.0)),
+        (False, TREATED, (4.0, 1000.0), (1.0, 1.0)),
+        (False, CONTROL, (0.5, 4.0), (0.0, 0.0)),  # terms that lost have to earn it
+        (True, UNDECIDED, (2.0, 4.0), (1.0, 0.5)),  # before there was a reward all count alike
     ],
 )
-def test_without_evidence_weights_are_what_they_start_at(silent, lost, units, expected):
-    found = best_weights(Evidence.none(2), advantages(silent, units), 1.0, jnp.asarray(lost))
+def test_without_evidence_weights_are_what_they_start_at(silent, leader, units, expected):
+    found = found_after(leader, Evidence.none(2), advantages(silent, units), held=7.0)
     assert not found.known
     assert np.allclose(found.weights, expected)
+
+
+def test_weights_stay_where_they_are_once_the_evidence_is_gone():
+    found = found_after(TREATED, Evidence.none(2), advantages(units=(2.0, 4.0)), held=0.5, decided=True)
+    assert not found.known
+    assert np.allclose(found.weights, (0.25, 0.125))
+
+
+def test_evidence_does_not_count_before_the_groups_are_compared():
+    found = found_after(UNDECIDED, gathered(0.5, -0.5, batches=100), advantages(units=(1.0,)))
+    assert not found.decided
+    assert np.allclose(found.weights, 1.0)
 
 
 def test_weights_are_bounded():
@@ -128,4 +147,4 @@ def test_weights_are_bounded():
     for seed in range(40):
         reward, term = gradients(seed, 0.05, noise=1.0), gradients(seed + 1000, 0.5, noise=0.001)
         evidence = evidence.add(jnp.concatenate([reward, 0.01 * term], axis=1), jnp.ones(PARTS))
-    assert abs(best_weights(evidence, advantages(units=(1.0,)), 1.0, jnp.asarray(True)).weights[0]) <= LARGEST
+    assert abs(found_after(CONTROL, evidence, advantages(units=(1.0,))).weights[0]) <= LARGEST

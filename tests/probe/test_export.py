@@ -10,7 +10,6 @@ from gymnasium.utils.env_checker import check_env
 
 import bipars
 from bipars.errors import BiparsError, CheckpointError, UsageError
-from bipars.lower.control import CONTROL
 from envs_of_others import Counter
 
 QUICK = {"num_envs": 2, "update_period": 64, "gradient_steps": 4, "batch_size": 32, "policy_hidden": (4,)}
@@ -89,14 +88,6 @@ def test_the_shaped_environment_adds_every_weighted_term(agent):
         assert info["term/moving"] == pytest.approx(f[1])
         assert info["weight/still"] == pytest.approx(z[0])
         obs = next_obs
-
-
-def test_terms_that_lost_against_the_control_group_are_not_exported_without_a_word():
-    agent = bipars.BiPaRS("cartpole", terms=["noise"], method="mgl")
-    agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
-    agent._state = agent._state._replace(learner=agent._state.learner._replace(leader=jnp.asarray(CONTROL)))
-    with pytest.warns(UserWarning, match="the control group earned more"):
-        agent.shaped_env(gymnasium.make("bipars/CartPole-v0"))
 
 
 @pytest.mark.filterwarnings("ignore:.*different from the unwrapped version", "ignore:.*symmetric and normalized space")

@@ -64,7 +64,7 @@ def test_every_term_has_a_paragraph_of_its_own_and_all_together_is_said_once(tmp
     assert "clearly more than without them" in text
     assert "Simply added to the reward (weight 1 everywhere): -0.99" in text
     assert "clearly less than without them" in text
-    assert "of two policies side by side, the one that used them led at the end in 4 of 4" in text
+    assert "of two policies side by side, the one that used them was ahead when they were compared in 4 of 4" in text
 
 
 def test_16_terms_fit_80_columns(tmp_path):

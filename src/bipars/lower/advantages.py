@@ -15,6 +15,8 @@ from bipars.settings.config import PPOConfig
 
 ANY = 1e30
 """More than a reward ever is."""
+SMALL = 0.03
+"""Standard deviation of advantages, in units of returns, below which there is next to nothing to gain."""
 
 
 class Scales(NamedTuple):
@@ -36,6 +38,7 @@ class TermAdvantages(NamedTuple):
     """
 
     true: Float[Array, " sample"]
+    """0 where there is next to nothing to gain: what is left are the critic's errors."""
     terms: Float[Array, "sample term"]
     true_unit: Float[Array, ""]
     units: Float[Array, " term"]
@@ -59,10 +62,12 @@ class UpdateData(NamedTuple):
     """1 for the learner's own samples, 0 for another policy's, where there are such."""
     by_term: TermAdvantages | None = None
     """Where every term has a critic."""
+    known: Bool[Array, ""] | None = None
+    """The true gradient is told from noise, where somebody looks."""
     progress: Float[Array, ""] = 0.0  # type: ignore[assignment]
     """How much of the run is over."""
-    control: "UpdateData | None" = None
-    """The same for a control group, where there is one."""
+    rate: Float[Array, ""] = 1.0  # type: ignore[assignment]
+    """How long the policy's steps should be: shorter where there is next to nothing to gain."""
 
     @property
     def terms(self) -> Float[Array, "time env term"]:
@@ -84,6 +89,7 @@ def estimate_advantages(
     obs: Float[Array, "time env obs"],
     rewards: Float[Array, "time env reward"],
     hold: bool,
+    own: Float[Array, " env"] | None,
 ) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
     """Advantages and value targets of several rewards, the unit that each is in, and newer scales.
 
@@ -98,8 +104,11 @@ def estimate_advantages(
     advantage, target = gae(
         rewards / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
     )
-    low = jnp.minimum(scales.low, rewards.min(axis=(0, 1)))
-    high = jnp.maximum(scales.high, jnp.where(batch.terminated.any(), ANY, rewards.max(axis=(0, 1))))
+    mine = jnp.ones(rewards.shape[1], bool) if own is None else own > 0
+    least = jnp.where(mine[:, None], rewards, ANY).min(axis=(0, 1))
+    most = jnp.where(mine[:, None], rewards, -ANY).max(axis=(0, 1))
+    low = jnp.minimum(scales.low, least)
+    high = jnp.maximum(scales.high, jnp.where(jnp.any(batch.terminated & mine), ANY, most))
     moments = scales.observations
     if moments is not None and not hold:
         moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
@@ -136,7 +145,7 @@ def compute_advantages(
     obs = normalise(scales, batch.obs)
     z = weights(obs, batch.action)
     rewards = jnp.stack([modified_reward(batch, z), batch.reward][: len(critics)], axis=-1)
-    advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold)
+    advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold, own)
     names = ("modified", "true")[: len(critics)]
     log = {f"{name}_explained_variance": explained(advantage[..., i], target[..., i]) for i, name in enumerate(names)}
     modified = advantage[..., 0]
@@ -145,7 +154,8 @@ def compute_advantages(
     modified, std = normalise_advantages(modified, own)
     true = normalise_advantages(advantage[..., 1], own)[0] if len(critics) > 1 else None
     targets = tuple(jnp.split(target.reshape(-1, len(critics)), len(critics), axis=1))
-    return update_data(obs, batch, modified, true, targets, z, std * unit[0], log, own), newer
+    data = update_data(obs, batch, modified, true, targets, z, std * unit[0], log, own)
+    return data._replace(rate=shorten(scales, std)), newer
 
 
 def compute_term_advantages(
@@ -167,18 +177,19 @@ def compute_term_advantages(
     z, base = weights(obs, batch.action), weights.base
     deviation = jnp.sum((z - base) * batch.terms, axis=-1, keepdims=True)
     rewards = jnp.concatenate([batch.terms, deviation, batch.reward[..., None]], axis=-1)
-    advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold)
+    advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold, own)
     log = {"true_explained_variance": explained(advantage[..., -1], target[..., -1])}
     counts = jnp.concatenate([base, jnp.ones(2)]) * unit
     modified, std = normalise_advantages(advantage @ counts, own)
-    true, _ = normalise_advantages(advantage[..., -1], own)
+    true, true_std = normalise_advantages(advantage[..., -1], own)
     flat = target.reshape(-1, target.shape[-1])
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
     each = each.reshape(-1, advantage.shape[-1])
     silent = newer.low[-1] == newer.high[-1]
-    by_term = TermAdvantages(each[:, -1], each[:, :-2], unit[-1], unit[:-2], silent)
-    return data._replace(by_term=by_term), newer
+    heard = jnp.where(true_std < SMALL, 0.0, each[:, -1]) if scales.returns is not None else each[:, -1]
+    by_term = TermAdvantages(heard, each[:, :-2], unit[-1], unit[:-2], silent)
+    return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
 
 
 def update_data(
@@ -196,6 +207,15 @@ def update_data(
     samples = Samples(*flat, modified, true)  # type: ignore[call-arg]
     of_each = None if own is None else jnp.broadcast_to(own, batch.done.shape).reshape(-1)
     return UpdateData(samples, targets, z, scale, log, None, of_each)  # type: ignore[arg-type]
+
+
+def shorten(scales: Scales, std: Float[Array, ""]) -> Float[Array, ""]:
+    """The length of steps on advantages that varied by so many units of the returns.
+
+    Normalised advantages are as large as ever when a policy has nothing left to learn, and so are Adam's steps: the
+    policy would walk at random on the critic's errors, until it falls.
+    """
+    return jnp.ones(()) if scales.returns is None else jnp.minimum(std / SMALL, 1.0)
 
 
 def explained(advantage: Array, target: Array) -> Float[Array, ""]:

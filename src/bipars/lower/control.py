@@ -1,8 +1,9 @@
-"""A control group: some environments are left to a second policy, which learns from the true reward alone.
+"""A control group: at first, half of the environments are left to a policy that learns from the true reward alone.
 
 Both policies are PPO's, start alike, and learn each from its own environments. What the terms are worth is then
-measured within the run, by the true returns of the two groups. The better one leads: it is the agent, it has most of
-the environments, and the other one starts again from it.
+measured within the run, by the true returns of the two groups. Once that is known, the better policy goes on with all
+environments: with the terms, where they have won, and without them, until there is evidence for them, where they have
+lost.
 """
 
 from dataclasses import dataclass
@@ -22,16 +23,17 @@ from bipars.nets.weights import WeightFunction, no_weights
 from bipars.objective import Objective
 from bipars.rollout.batch import Batch
 
-TRIAL = 0.1
-"""Share of the run in which the terms cannot lose: they may take time to pay."""
-FOLLOWERS = 0.25
-"""Share of the environments that the group has which does not lead."""
+TRIAL = 0.1, 0.25
+"""Share of the run after which the terms may lose, counted from when the true reward first varied; and after which the
+better group wins by whatever difference, if the true reward can be learned from at all."""
 CLEAR = 3.0
 """Standard errors between the groups' returns that decide."""
 MEMORY = 0.95
 """Of earlier episodes, from round to round."""
 FEWEST = 5.0
 """Episodes of each group without which nothing is decided."""
+ROUNDING = 1e-5
+"""Of a return."""
 UNDECIDED, TREATED, CONTROL = range(3)
 
 
@@ -43,8 +45,8 @@ class Returns(NamedTuple):
     var: Float[Array, " group"]
 
     @staticmethod
-    def none(mean: Float[Array, ""] | float = 0.0) -> "Returns":
-        return Returns(jnp.zeros(2), jnp.full(2, mean, float), jnp.zeros(2))
+    def none() -> "Returns":
+        return Returns(jnp.zeros(2), jnp.zeros(2), jnp.zeros(2))
 
     def update(self, true_return: Float[Array, "time env"], ended: Bool[Array, "time env group"]) -> "Returns":
         old, new = MEMORY * self.episodes, ended.sum(axis=(0, 1))
@@ -65,21 +67,24 @@ class Returns(NamedTuple):
         """By how many standard errors the treated are ahead; 0 where there is too little to tell."""
         pooled = jnp.sum(self.episodes * self.var) / jnp.maximum(jnp.sum(self.episodes), 1e-6)
         error = jnp.sqrt(pooled * jnp.sum(1 / jnp.maximum(self.episodes, 1e-6)))
+        rounding = ROUNDING * jnp.max(jnp.abs(self.mean))
         ahead = self.mean[0] - self.mean[1]
-        return jnp.where(self.enough & (ahead != 0), ahead / jnp.maximum(error, 1e-6 * jnp.abs(ahead)), 0.0)
+        differ = self.enough & (jnp.abs(ahead) > rounding)
+        return jnp.where(differ, ahead / jnp.where(differ, jnp.maximum(error, rounding), 1.0), 0.0)
 
 
 class Groups(NamedTuple):
     treated: Learner
-    """Learns from the modified reward."""
+    """Learns from the modified reward; from the decision on the only one that learns."""
     control: Learner
     """Learns from the true reward."""
     leader: Int[Array, ""]
+    """The group that has won, once that is decided."""
     returns: Returns
     running: Float[Array, " env"]
     """True return so far of the episode in each environment."""
-    owner: Int[Array, " env"]
-    """The group that has acted in it since it began; -1 where it has changed hands."""
+    silent: Float[Array, ""]
+    """Share of the run before the true reward first varied."""
 
     @property
     def policy(self) -> Any:
@@ -113,91 +118,97 @@ class ControlGroup:
         treated = self.treated.init(key, weights, observations)
         control = self.control.init(key, weights, observations)._replace(policy=treated.policy)
         undecided = jnp.asarray(UNDECIDED, jnp.int32)
-        return Groups(
-            treated, control, undecided, Returns.none(), jnp.zeros(self.num_envs), self.group_of_each(undecided)
-        )
+        return Groups(treated, control, undecided, Returns.none(), jnp.zeros(self.num_envs), jnp.zeros(()))
 
-    def num_treated(self, leader: Int[Array, ""]) -> Int[Array, ""]:
+    def num_treated(self, groups: Groups) -> Int[Array, ""]:
         """The first so many environments are the treated's."""
-        few = max(1, round(FOLLOWERS * self.num_envs))
-        return jnp.asarray([self.num_envs // 2, self.num_envs - few, few], jnp.int32)[leader]
+        return jnp.where(groups.leader == UNDECIDED, self.num_envs // 2, self.num_envs).astype(jnp.int32)
 
-    def group_of_each(self, leader: Int[Array, ""]) -> Int[Array, " env"]:
-        return (jnp.arange(self.num_envs) >= self.num_treated(leader)).astype(jnp.int32)
+    def is_treated(self, groups: Groups) -> Bool[Array, " env"]:
+        return jnp.arange(self.num_envs) < self.num_treated(groups)
 
     @compiled
     def act(self, groups: Groups, weights: WeightFunction) -> Policy:
-        """The policy of the group that leads or, before that is decided, of the one that is ahead."""
-        ahead = jnp.where(groups.returns.t < 0, CONTROL, TREATED)
-        leader = jnp.where(groups.leader == UNDECIDED, ahead, groups.leader)
+        """The policy of the treated or, before the decision, of the group that is ahead."""
+        behind = (groups.leader == UNDECIDED) & (groups.returns.t < 0)
         treated, control = self.treated.act(groups.treated, weights), self.control.act(groups.control, weights)
-        return jax.tree.map(lambda a, b: jnp.where(leader == CONTROL, b, a), treated, control)
+        return choose(behind, control, treated)
 
     @compiled
     def behaviour(self, groups: Groups, weights: WeightFunction) -> Policy:
         treated, control = self.treated.act(groups.treated, weights), self.control.act(groups.control, weights)
-        return GroupedPolicy(treated, control, self.num_treated(groups.leader))
+        return GroupedPolicy(treated, control, self.num_treated(groups))
 
     def prepare(
         self, groups: Groups, weights: WeightFunction, batch: Batch, progress: Float[Array, ""]
     ) -> tuple[Groups, UpdateData]:
-        """What there is to learn for the treated, with that for the control group."""
-        nothing = no_weights(self.control.num_terms)
-        first = (self.group_of_each(groups.leader) == 0).astype(float)
-        treated, data = self.treated.prepare(groups.treated, weights, batch, progress, first)
-        control, control_data = self.control.prepare(groups.control, nothing, batch, progress, 1 - first)
-        return groups._replace(treated=treated, control=control), data._replace(control=control_data)
+        """What there is to learn for the treated."""
+        own = self.is_treated(groups).astype(float)
+        treated, data = self.treated.prepare(groups.treated, weights, batch, progress, own)
+        return groups._replace(treated=treated), data
 
     def learn(self, groups: Groups, upper: Any, data: UpdateData, key: PRNGKeyArray, hook: Hook) -> Learned:
-        """The steps of the treated, with the hook, then those of the control group; and which leads from now on."""
-        assert data.control is not None
-        learned = self.treated.learn(groups.treated, upper, data._replace(control=None), key, hook)
-        nothing, control_key = NoUpper(no_weights(self.control.num_terms)), jax.random.fold_in(key, 2**31)
-        control = self.control.learn(groups.control, nothing, data.control, control_key, ALONE).learner
+        """The steps of the treated, with the hook, those of the control group, and the decision between them."""
+        assert data.by_term is not None
+        assert data.known is not None
+        control_key = jax.random.fold_in(key, 2**31)
+        learned = self.treated.learn(groups.treated, upper, data, key, hook)
+        control = self.learn_control(groups, data.batch, control_key)
         groups = groups._replace(treated=learned.learner, control=control)
-        groups, log = self.decide(groups, data.batch, data.progress)
+        groups, log = self.decide(groups, data.batch, data.progress, data.by_term.silent, data.known)
         return learned._replace(learner=groups, log=learned.log | log)
+
+    @compiled
+    def learn_control(self, groups: Groups, batch: Batch, key: PRNGKeyArray) -> Learner:
+        nothing = no_weights(self.control.num_terms)
+
+        def learn() -> Learner:
+            own = 1.0 - self.is_treated(groups)
+            learner, data = self.control.prepare(groups.control, nothing, batch, jnp.zeros(()), own)
+            return self.control.learn(learner, NoUpper(nothing), data, key, ALONE).learner
+
+        return jax.lax.cond(groups.leader == UNDECIDED, learn, lambda: groups.control)
 
     def empty_minibatch(self, weights: WeightFunction, jacobian: bool) -> Any:
         return self.treated.empty_minibatch(weights, jacobian)
 
     @compiled
-    def decide(self, groups: Groups, batch: Batch, progress: Float[Array, ""]) -> tuple[Groups, dict[str, Array]]:
+    def decide(
+        self,
+        groups: Groups,
+        batch: Batch,
+        progress: Float[Array, ""],
+        silent: Bool[Array, ""],
+        known: Bool[Array, ""],
+    ) -> tuple[Groups, dict[str, Array]]:
+        """Between the groups, if that has not been done and there is enough to tell.
+
+        `silent`: the true reward has never varied; `known`: its gradient is told from noise.
+        """
         groups = self.count_episodes(groups, batch)
-        returns, now = groups.returns, progress >= TRIAL
-        t, silent = returns.t, jnp.all(returns.var == 0) & (returns.mean[0] == returns.mean[1])
-        due = (groups.leader == UNDECIDED) & now & returns.enough & ~silent
-        treated_wins = (t > CLEAR) | (due & (t >= 0))
-        control_wins = ~treated_wins & now & ((t < -CLEAR) | due)
-        decided = treated_wins | control_wins
-        leader = jnp.where(treated_wins, TREATED, jnp.where(control_wins, CONTROL, groups.leader))
-        # Both go on from the winner: nothing is known of how they will differ.
-        level = Returns.none(returns.mean[jnp.where(control_wins, 1, 0)])
-        returns = jax.tree.map(lambda old, new: jnp.where(decided, new, old), returns, level)
-        owner = jnp.where(decided | (self.group_of_each(leader) != self.group_of_each(groups.leader)), -1, groups.owner)
-        groups = groups._replace(
-            treated=choose(control_wins, give_policy(groups.control, groups.treated), groups.treated),
-            control=choose(treated_wins, give_policy(groups.treated, groups.control), groups.control),
-            leader=leader.astype(jnp.int32),
-            returns=returns,
-            owner=owner,
-        )
-        log = {"leader": leader, "lead_t": t, "treated_return": returns.mean[0], "control_return": returns.mean[1]}
-        return groups, log
+        groups = groups._replace(silent=jnp.where(silent, progress, groups.silent))
+        t, undecided = groups.returns.t, groups.leader == UNDECIDED
+        heard = jnp.where(silent | ~groups.returns.enough, 0.0, progress - groups.silent)
+        late = (heard >= TRIAL[1]) & known
+        treated_wins = undecided & ((t > CLEAR) | (late & (t >= 0)))
+        control_wins = undecided & ((heard >= TRIAL[0]) & (t < -CLEAR) | (late & (t < 0)))
+        leader = jnp.where(treated_wins, TREATED, jnp.where(control_wins, CONTROL, groups.leader)).astype(jnp.int32)
+        treated = choose(control_wins, give_policy(groups.control, groups.treated), groups.treated)
+        mean = groups.returns.mean
+        log = {"leader": leader, "lead_t": t, "treated_return": mean[0], "control_return": mean[1]}
+        return groups._replace(leader=leader, treated=treated), log
 
     def count_episodes(self, groups: Groups, batch: Batch) -> Groups:
-        """Those that one group has acted in from beginning to end."""
-        group = self.group_of_each(groups.leader)
-        start = jnp.where(batch.restarted, 0.0, groups.running), jnp.where(batch.restarted, group, groups.owner)
+        def add(running: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+            total = running + now[0]
+            return jnp.where(now[1], 0.0, total), total
 
-        def add(carry: tuple[Array, Array], now: tuple[Array, Array]) -> tuple[Any, Any]:
-            (running, owner), (reward, done) = carry, now
-            total = running + reward
-            return (jnp.where(done, 0.0, total), jnp.where(done, group, owner)), (total, owner)
-
-        (running, owner), (totals, owners) = jax.lax.scan(add, start, (batch.reward, batch.done))
-        ended = (batch.done & (owners == group))[..., None] & (group[:, None] == jnp.arange(2))
-        return groups._replace(returns=groups.returns.update(totals, ended), running=running, owner=owner)
+        start = jnp.where(batch.restarted, 0.0, groups.running)
+        running, totals = jax.lax.scan(add, start, (batch.reward, batch.done))
+        first = self.is_treated(groups)
+        ended = batch.done[..., None] & jnp.stack([first, ~first], axis=-1)
+        returns = choose(groups.leader == UNDECIDED, groups.returns.update(totals, ended), groups.returns)
+        return groups._replace(returns=returns, running=running)
 
 
 class NoUpper(NamedTuple):

@@ -78,7 +78,7 @@ class PPO:
 
     @property
     def policy_adam(self) -> optax.GradientTransformation:
-        return adam(self.config.policy_learning_rate, self.config.max_grad_norm)
+        return adam(self.config.policy_learning_rate, self.config.max_grad_norm, self.config.adam_epsilon)
 
     @property
     def value_adam(self) -> optax.GradientTransformation:
@@ -155,7 +155,7 @@ class PPO:
         values, samples = (learner.critics, learner.critic_optimisers), data.samples
         (own, upper, kept, log), (critics, optimisers, value_log) = at_once(
             self.threads > 1,
-            lambda: self._policy_steps(own, upper, samples, data.own, key, hook=hook),
+            lambda: self._policy_steps(own, upper, samples, data.own, data.rate, key, hook=hook),
             lambda: self._value_steps(values, samples.obs, data.value_targets, data.own, key, hook=hook),
         )
         learner = own._replace(critics=critics, critic_optimisers=optimisers, scales=learner.scales)
@@ -168,6 +168,7 @@ class PPO:
         upper: Any,
         samples: Samples,
         own: Float[Array, " sample"] | None,
+        rate: Float[Array, ""],
         key: PRNGKeyArray,
         hook: Hook,
     ) -> tuple[Learner, Any, Any, dict[str, Array]]:
@@ -184,7 +185,7 @@ class PPO:
             minibatch = samples.at(index[0])._replace(log_prob_gradients=known)
             if hook.follows:
                 minibatch = follow(minibatch, before, upper.weights)
-            learner, step, log = self.step(learner, upper.weights, minibatch)  # lines 7-8
+            learner, step, log = self.step(learner, upper.weights, minibatch, rate)  # lines 7-8
             kept = None
             if hook.after_step is not None:
                 others = fresh(learner.policy, index[1])
@@ -197,7 +198,7 @@ class PPO:
         log = jax.tree.map(jnp.mean, log) | self.policy_log(self.hyper(learner.policy, upper.weights), samples, own)
         if self.config.target_kl is not None:
             learner = learner._replace(rate=adapt_rate(learner.rate, log["approx_kl"], self.config.target_kl))
-            log["policy_learning_rate"] = learner.rate * self.config.policy_learning_rate
+            log["policy_learning_rate"] = rate * learner.rate * self.config.policy_learning_rate
         return learner, upper, kept, log
 
     def policy_log(self, policy: Policy, samples: Samples, own: Float[Array, " sample"] | None) -> dict[str, Array]:
@@ -227,7 +228,7 @@ class PPO:
         return pairs[:, 0], pairs[:, 1]
 
     def step(
-        self, learner: Learner, weights: WeightFunction, samples: Samples
+        self, learner: Learner, weights: WeightFunction, samples: Samples, rate: Float[Array, ""] | float = 1.0
     ) -> tuple[Learner, LowerStep, dict[str, Array]]:
         """theta -> theta' on the modified reward. Also the step as phi sees it."""
         if samples.log_prob_gradients is None:
@@ -235,9 +236,9 @@ class PPO:
         else:
             (gradient,) = surrogate_gradients(learner.policy, samples, [samples.modified_advantage], self.objective)
         policy, optimiser = ascend(
-            learner.policy, learner.policy_optimiser, self.policy_adam, gradient, times=learner.rate
+            learner.policy, learner.policy_optimiser, self.policy_adam, gradient, times=rate * learner.rate
         )
-        step = LowerStep(learner.policy, samples, gradient, optimiser, learner.rate)
+        step = LowerStep(learner.policy, samples, gradient, optimiser, rate * learner.rate)
         log = {"policy_gradient_norm": optax.tree.norm(gradient)}
         return learner._replace(policy=policy, policy_optimiser=optimiser), step, log
 

@@ -86,7 +86,7 @@ class Together:
     """Of the learned weights with "naive" and "plain"; of naive with plain under "written", frozen with plain under
     "frozen"."""
     leads: tuple[int, int] | None
-    """In how many runs the policy that used the terms led at the end, or the control group did."""
+    """In how many runs the policy that used the terms won against the control group, or lost."""
     missing: tuple[str, ...]
     notes: tuple[str, ...]
     silence: str | None

@@ -86,13 +86,13 @@ class TogetherWords:
         if self.leads is None:
             return []
         treated, control = self.leads
-        runs = "the run" if treated + control == 1 else "the runs"
+        runs = "the run" if treated + control < 2 else "the runs"
         if not treated + control:
-            return ["Inside the run neither the policy that used the terms nor the one without them got ahead."]
+            return [f"Inside {runs} neither the policy that used the terms nor the one without them got ahead."]
         ahead = max(treated, control)
         who = f"that used {self.them}" if treated >= control else f"that learned without {self.them}"
         count = "" if treated + control == 1 else f" in {ahead} of {treated + control}"
-        return [f"Inside {runs}, of two policies side by side, the one {who} led at the end{count}."]
+        return [f"Inside {runs}, of two policies side by side, the one {who} was ahead when they were compared{count}."]
 
     def _how(self, comparison: Comparison | None) -> str:
         """What the difference means; nothing where there are too few seeds, which a note says once."""

@@ -46,6 +46,8 @@ class PPOConfig(Settings):
     """Adam's step size for the critics."""
     relative_value_loss: bool = False
     """Divide the error of V~ by its target's variance: learns faster on sparse rewards than the paper's PPO."""
+    adam_epsilon: float = 1e-8
+    """What Adam adds to the root of its second moment: gradients of the policy far below it make short steps."""
     max_grad_norm: float | None = None
     """Clip policy and critic gradients to this norm; inf clips nothing."""
     normalise_observations: bool = False
@@ -61,7 +63,7 @@ class PPOConfig(Settings):
         require_hidden("ppo.value_hidden", self.value_hidden)
         require_positive(
             "ppo", self, "initial_std", "num_envs", "gradient_steps", "batch_size", "clip",
-            "policy_learning_rate", "value_learning_rate", "update_period",
+            "policy_learning_rate", "value_learning_rate", "update_period", "adam_epsilon",
         )  # fmt: skip
         require(self.activation in ("relu", "tanh"), "ppo.activation", self.activation, "'relu' or 'tanh'")
         if self.initial not in ("glorot", "orthogonal"):

@@ -14,6 +14,7 @@ LARGE_POTENTIAL = DPBAConfig(hidden=(64, 64), max_grad_norm=10.0)
 PPO = Config(
     steps=300_000,
     evaluation_episodes=10,
+    evaluation_every=5,
     ppo=PPOConfig(
         policy_hidden=(64, 64),
         value_hidden=(64, 64),
@@ -29,6 +30,7 @@ PPO = Config(
         policy_learning_rate=3e-4,
         value_learning_rate=1e-3,
         target_kl=0.02,
+        adam_epsilon=1e-5,
         max_grad_norm=0.5,
         normalise_observations=True,
         normalise_returns=True,

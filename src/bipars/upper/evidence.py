@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.compiling import compiled
 from bipars.lower.advantages import TermAdvantages, UpdateData
-from bipars.lower.control import CONTROL, TRIAL, Groups, choose
+from bipars.lower.control import CONTROL, UNDECIDED, Groups, choose
 from bipars.nets.mlp import ravel
 from bipars.nets.policies import Theta, log_prob_gradients
 from bipars.nets.weights import DeviatingWeights, WeightFunction
@@ -36,7 +36,7 @@ MEMORY = 0.95
 CLEAR = 2.0
 """Standard errors from which on the true gradient is told from noise. Below, nothing is learned of the terms."""
 PRIOR = 0.5
-"""How far weights may be expected from what they were thought to be, in units of the true reward."""
+"""How far weights may be expected from what they start at, in units of the true reward; or from 0 to there, if more."""
 RIDGE = 0.05
 """Of M's diagonal: terms that say the same share their weight."""
 LARGEST = 5.0
@@ -78,6 +78,8 @@ class Evidence(NamedTuple):
 class EvidenceState(NamedTuple):
     weights: DeviatingWeights
     evidence: Evidence
+    decided: Bool[Array, ""]
+    """Weights follow the evidence: the groups have been compared."""
     upper: Any
     """Of the level that learns where weights deviate."""
 
@@ -92,24 +94,27 @@ class WeightsByEvidence:
 
     def init(self, weights: WeightFunction, learner: Groups) -> EvidenceState:
         assert isinstance(weights, DeviatingWeights)
-        return EvidenceState(weights, Evidence.none(weights.base.size), self.upper.init(weights.deviation, learner))
+        nothing, no = Evidence.none(weights.base.size), jnp.zeros((), bool)
+        return EvidenceState(weights, nothing, no, self.upper.init(weights.deviation, learner))
 
     def update(self, state: EvidenceState, learner: Groups, data: UpdateData, key: PRNGKeyArray) -> Updated:
-        evidence, found, log = self.weigh(state.evidence, learner, data._replace(control=None))
+        evidence, found, log = self.weigh(state, learner, data)
         in_units = data.batch._replace(terms=data.terms * state.weights.unit)
-        upper, learner, upper_log = self.upper.update(state.upper, learner, data._replace(batch=in_units), key)
-        upper = choose(found.known, upper, state.upper)
+        data = data._replace(batch=in_units, known=found.known)
+        upper, learner, upper_log = self.upper.update(state.upper, learner, data, key)
+        upper = choose(found.known & found.decided, upper, state.upper)
         weights = replace(state.weights, base=found.weights, unit=found.unit, deviation=upper.weights)
-        return Updated(EvidenceState(weights, evidence, upper), learner, upper_log | log)
+        return Updated(EvidenceState(weights, evidence, found.decided, upper), learner, upper_log | log)
 
     @compiled
-    def weigh(self, evidence: Evidence, groups: Groups, data: UpdateData) -> tuple[Evidence, Any, dict[str, Array]]:
+    def weigh(
+        self, state: EvidenceState, groups: Groups, data: UpdateData
+    ) -> tuple[Evidence, "Found", dict[str, Array]]:
         """The evidence after one more batch, and the weights that follow from it."""
         assert data.by_term is not None
-        evidence = evidence.add(*part_gradients(groups.policy, data))
-        found = best_weights(evidence, data.by_term, self.initial, lost=groups.leader == CONTROL)
-        naive = best_weights(Evidence.none(found.unit.size), data.by_term, self.initial, lost=jnp.zeros((), bool))
-        found = choose(data.progress < TRIAL, naive, found)
+        evidence = state.evidence.add(*part_gradients(groups.policy, data))
+        held = state.weights.base / state.weights.unit
+        found = best_weights(evidence, data.by_term, self.initial, groups.leader, held, state.decided)
         return evidence, found, {"agreement_t": evidence.t[1:], "true_gradient_t": evidence.t[0]}
 
 
@@ -120,15 +125,25 @@ class Found(NamedTuple):
     """The weight at which each counts as much as the true reward."""
     known: Bool[Array, ""]
     """The true gradient is told from noise."""
+    decided: Bool[Array, ""]
 
 
-def best_weights(evidence: Evidence, advantages: TermAdvantages, initial: float, lost: Bool[Array, ""]) -> Found:
-    """Weights start at `initial`, or less where a term would drown the true reward out; before there was one, all terms
-    count alike. Once the terms have lost against the control group, they start at 0 and have to earn what they get.
+def best_weights(
+    evidence: Evidence,
+    advantages: TermAdvantages,
+    initial: float,
+    leader: Int[Array, ""],
+    held: Float[Array, " term"],
+    decided: Bool[Array, ""],
+) -> Found:
+    """Until the groups are compared, weights are `initial`; before there was a reward, all terms count alike. Then they
+    follow the evidence. Terms that have lost start from 0 and have to earn what they get. Where nothing is known,
+    weights are `held`.
     """
     reward = jnp.where(advantages.silent, jnp.min(advantages.units), advantages.true_unit)
     unit = reward / advantages.units
-    expected = jnp.where(lost & ~advantages.silent, 0.0, initial * jnp.minimum(1.0, 1 / unit))
+    naive = initial * jnp.where(advantages.silent, jnp.minimum(1.0, 1 / unit), 1 / unit)
+    expected = jnp.where(leader == CONTROL, 0.0, naive)
     batches = jnp.maximum(evidence.batches, 1e-6)
     gram, agreement = evidence.gram / batches, evidence.agreement / batches
     size = jnp.maximum(jnp.diag(gram), 1e-9)
@@ -136,10 +151,12 @@ def best_weights(evidence: Evidence, advantages: TermAdvantages, initial: float,
     scale = jnp.maximum(beta[0], SMALLEST_OWN)
     best = jnp.clip(beta[1:] / scale, -LARGEST, LARGEST)
     error = jnp.sqrt(evidence.variance)[1:] / batches / size[1:] / scale
-    certain = PRIOR**2 / (PRIOR**2 + error**2)
+    prior = PRIOR**2 + expected**2
+    certain = prior / (prior + error**2)
     known = evidence.t[0] > CLEAR
-    zeta = jnp.where(known, certain * best + (1 - certain) * expected, expected)
-    return Found(zeta * unit, unit, known)
+    zeta = jnp.where(known, certain * best + (1 - certain) * expected, jnp.where(decided, held, expected))
+    now = leader != UNDECIDED
+    return Found(jnp.where(now, zeta, naive) * unit, unit, known, now)
 
 
 def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part reward theta"], Float[Array, " part"]]:

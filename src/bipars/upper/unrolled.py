@@ -43,6 +43,7 @@ class Unrolled:
     max_grad_norm: float | None
     length: int
     """K."""
+    epsilon: float = ADAM["eps"]
     needs_jacobian: bool = True
 
     def init(self, policy: Theta, weights: WeightFunction, minibatch: Samples) -> Past:
@@ -83,7 +84,7 @@ class Unrolled:
         unbiased = self.learning_rate / (1 - ADAM["b1"] ** time)
 
         def one(nu: Array) -> Array:
-            return jnp.where(nu > 0, unbiased / (jnp.sqrt(nu / (1 - ADAM["b2"] ** time)) + ADAM["eps"]), 0.0)
+            return jnp.where(nu > 0, unbiased / (jnp.sqrt(nu / (1 - ADAM["b2"] ** time)) + self.epsilon), 0.0)
 
         return jax.tree.map(one, second)
 
