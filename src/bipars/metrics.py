@@ -90,6 +90,11 @@ METRICS = (
         "the terms",
         "clearness of the true gradient",
     ),
+    Metric(
+        "improvement",
+        "evidence",
+        "method `hepo`: the true return of its policy minus that of the policy of the terms alone, by their advantages",
+    ),
     Metric("leader", "evidence", "0: undecided; 1: the policy that uses the terms leads; 2: the control group does"),
     Metric("treated_return", "evidence", "true return of the newest episodes of the policy that uses the terms, mean"),
     Metric("control_return", "evidence", "the same of the control group, which learns from the true reward alone"),
