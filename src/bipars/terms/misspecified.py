@@ -136,12 +136,12 @@ cheetah_back_thigh, cheetah_back_shin, cheetah_back_foot = (size(i, -0.1) for i 
 cheetah_front_thigh, cheetah_front_shin, cheetah_front_foot = (size(i, -0.1) for i in (5, 6, 7))
 
 
-# FrozenLake-v1, 4 x 4: the number of the square; the start is 0, the goal 15.
-def lake_closeness(square: Any) -> Any:
+# FrozenLake-v1: the number of the square; the start is the first, the goal the last.
+def lake_closeness(square: Any, width: int) -> Any:
     """From 0 at the start to 1 at the goal."""
-    return (np.asarray(square) // 4 + np.asarray(square) % 4) / 6
+    return (np.asarray(square) // width + np.asarray(square) % width) / (2 * width - 2)
 
 
-lake_potential = vectorised(lake_closeness)
-lake_near = reached(lambda square: 0.005 * lake_closeness(square))
-lake_back = reached(lambda square: -0.3 * lake_closeness(square))
+lake_back = reached(lambda square: -0.3 * lake_closeness(square, 4))
+large_lake_potential = vectorised(lambda square: lake_closeness(square, 8))
+large_lake_near = reached(lambda square: 0.005 * lake_closeness(square, 8))
