@@ -177,9 +177,8 @@ def summaries(found: Sequence[Pair]) -> list[Summary]:
         ]
         if both:
             shares = [score.share for score, _ in both if score.share is not None]
-            area, reference = (
-                float(np.mean([score.area or 0.0 for score in side])) for side in zip(*both, strict=True)
-            )
+            area = float(np.mean([score.area or 0.0 for score, _ in both]))
+            reference = float(np.mean([plain.area or 0.0 for _, plain in both]))
             held = sum(score.holds for score, _ in both)
             ratio = area / reference if reference > 0 else None
             rows.append(Summary(method, len(both), held, min(shares), area, ratio))
