@@ -167,20 +167,29 @@ def test_the_shipped_suite_covers_what_people_write(tmp_path):
     assert [len(cell.config.terms) for cell in sixteen] == [16, 16]
 
 
-def test_a_pair_of_the_shipped_suite_trains_and_is_reported(tmp_path, capsys):
-    text = """
-    seeds = "0"
-    steps = 512
-    settings = { evaluation_episodes = 1, true_reward = "import:bipars.terms.misspecified.pendulum_held" }
-    settings.ppo = { num_envs = 2, update_period = 256, gradient_steps = 2, batch_size = 16 }
-    grid = [
-      { env = "Pendulum-v1", method = "ppo" },
-      { env = "Pendulum-v1", name = "up", term = "import:bipars.terms.misspecified.pendulum_up",
-        method = ["ns", "mgl", "hepo"], kind = "sparse, helpful" },
-    ]
-    """.replace("\n        method", " method")
+SMALLEST = """
+seeds = "0"
+steps = 512
+settings.evaluation_episodes = 1
+settings.true_reward = "import:bipars.terms.misspecified.pendulum_held"
+settings.ppo = { num_envs = 2, update_period = 256, gradient_steps = 2, batch_size = 16 }
+
+[[grid]]
+env = "Pendulum-v1"
+method = "ppo"
+
+[[grid]]
+env = "Pendulum-v1"
+name = "up"
+term = "import:bipars.terms.misspecified.pendulum_up"
+method = ["ns", "mgl", "hepo"]
+kind = "sparse, helpful"
+"""
+
+
+def test_a_pair_of_the_shipped_suite_trains_and_is_reported(tmp_path):
     root = tmp_path / "out"
-    assert main(["suite", "run", str(write(tmp_path, text)), "--out", str(root), "--workers", "1"]) == 0
+    assert main(["suite", "run", str(write(tmp_path, SMALLEST)), "--out", str(root), "--workers", "1"]) == 0
     assert (root / "pairs.md").exists()
     made = json.loads((root / "pairs.json").read_text())
     assert [score["method"] for score in made[0]["scores"]] == ["ppo", "ns", "mgl", "hepo"]
