@@ -53,9 +53,10 @@ class BiPaRS(TrainedAgent):
 
     `env` is a Gymnasium id, an environment, or a function that makes one; `terms` are `RewardTerm`s or names of
     built-in ones; `method` is the name of one, or a `Method` of your own. `true_reward` is "env" (the environment's),
-    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info). `preset="paper"` starts from the
-    paper's settings for one of its tasks; the default is the same for every environment. `potential` is a `Potential`,
-    or the name of a built-in one, for the methods that take one. `ppo`, `weights`, `upper`, `dpba`, `ddpg` and
+    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info), itself or as
+    "import:MODULE.FUNCTION". `preset="paper"` starts from the paper's settings for one of its tasks; the default is the
+    same for every environment. `potential` is a `Potential`, or the name of a built-in one, for the methods that take
+    one. `ppo`, `weights`, `upper`, `dpba`, `ddpg` and
     `ddpg_upper` change settings of one part: a dict changes what it names, a config object everything. With `threads`,
     MuJoCo steps its environments on several cores, and PPO's critics learn beside the policy.
     """
@@ -101,7 +102,7 @@ class BiPaRS(TrainedAgent):
         }
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
-        agree_typed(env, method, potential, *as_terms(terms))
+        agree_typed(env, method, potential, true_reward, *as_terms(terms))
         objects, recorded = take_objects(env, settings["env"], as_terms(terms), true_reward, potential, own)
         config = configure(settings, own)
         # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.
@@ -165,7 +166,7 @@ class BiPaRS(TrainedAgent):
         row = {"round": self._rounds, "step": self.num_timesteps} | summarise(stats, names)
         self.metrics.append(row)
         if self._rounds == 1 and names:
-            for line in odd_terms(np.asarray(stats.terms).reshape(-1, len(names)), names):
+            for line in odd_terms(np.asarray(stats.terms), names):
                 warnings.warn(line, stacklevel=3)
         last = max(self._snapshots, default=0)
         if self._rounds - start in snapshot_rounds(end - start) and self._rounds - last >= APART * self._rounds:

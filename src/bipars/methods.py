@@ -33,6 +33,7 @@ from bipars.upper.deterministic import (
 )
 from bipars.upper.em import ExplicitMapping
 from bipars.upper.evidence import WeightsByEvidence
+from bipars.upper.hepo import ImprovementMultiplier, PolicyPair
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import MetaGradient
 from bipars.upper.rcpo import Multiplier
@@ -41,6 +42,8 @@ from bipars.upper.unrolled import Unrolled
 
 UpperBuilder = Callable[[ResolvedConfig, Any], UpperLevel]
 """From the resolved settings and the lower level."""
+LowerBuilder = Callable[[ResolvedConfig, HasSpaces, int], LowerLevel]
+"""From the resolved settings, the spaces and the number of terms."""
 
 
 def fixed(config: ResolvedConfig, lower: LowerLevel) -> UpperLevel:
@@ -78,6 +81,8 @@ class Method:
     """Meaningless without a reward term; every method that learns weights is."""
     learner: Literal["ppo", "ddpg"] = "ppo"
     """The lower level: a stochastic policy (settings `ppo`) or a deterministic one (`ddpg`)."""
+    own_lower: LowerBuilder | None = None
+    """A lower level of the method's own, put together from these."""
     usual: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Settings that the method starts from, whatever the preset says, by part."""
     name: str = ""
@@ -88,6 +93,8 @@ class Method:
         return self.learner == "ddpg"
 
     def lower(self, config: ResolvedConfig, spaces: HasSpaces, num_terms: int) -> LowerLevel:
+        if self.own_lower is not None:
+            return self.own_lower(config, spaces, num_terms)
         learns = self.learns_weights and config.weights_from is None
         if self.deterministic:
             return DDPG(config.ddpg, spaces, num_terms, learns, self.shows_weights, config.threads)
@@ -193,6 +200,20 @@ def rcpo(config: ResolvedConfig, lower: PPO) -> UpperLevel:
     return Multiplier(lower, TORQUE_LIMIT)
 
 
+def policy_pair(config: ResolvedConfig, spaces: HasSpaces, num_terms: int) -> PolicyPair:
+    if config.ppo.num_envs < 2:
+        raise UsageError(
+            f"ppo.num_envs is {config.ppo.num_envs}; method '{config.method}' has two policies that act side by side, "
+            "and needs at least 2",
+            ["ppo.num_envs"],
+        )
+    return PolicyPair(PPO(config.ppo, spaces, num_terms, learns_weights=True, threads=config.threads))
+
+
+def hepo(config: ResolvedConfig, lower: PolicyPair) -> UpperLevel:
+    return ImprovementMultiplier(lower)  # type: ignore[return-value]
+
+
 def in_measured_units(config: ResolvedConfig, lower: DDPG, estimator: Estimator, restarts: bool = False) -> UpperLevel:
     return MeasuredUnits(Interleaved(lower, estimator, weights_adam(config), restarts=restarts))
 
@@ -273,6 +294,13 @@ METHODS: dict[str, Method] = {
         rcpo,
         initial_weight=0.0,
         takes_cost=True,
+    ),
+    "hepo": Method(
+        "heuristic enhanced policy optimisation: true return and terms, never below a policy of the terms alone",
+        hepo,
+        initial_weight=1.0,
+        needs_terms=True,
+        own_lower=policy_pair,
     ),
     "dpba": Method(
         "dynamic potential-based advice: a potential whose differences are the terms, learned from them",

@@ -91,6 +91,11 @@ METRICS = (
         "clearness of the true gradient",
     ),
     Metric(
+        "improvement",
+        "evidence",
+        "method `hepo`: the true return of its policy minus that of the policy of the terms alone, by their advantages",
+    ),
+    Metric(
         "leader", "evidence", "0: not compared yet; 1: the policy that uses the terms has won; 2: the control group has"
     ),
     Metric("treated_return", "evidence", "true return of the newest episodes of the policy that uses the terms, mean"),

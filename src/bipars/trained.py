@@ -151,7 +151,7 @@ class TrainedAgent:
         this machine, with `allow_imports`, or where you pass the name again; or pass the object in its place.
         """
         run = RunDirectory(path)
-        agree_typed(env, *as_terms(terms))
+        agree_typed(env, true_reward, *as_terms(terms))
         agree(named_code(run.config) if allow_imports else ())
         require_agreed(names_without(run.config, env, terms, potential, method))
         objects, recorded = objects_again(run, env, terms, true_reward, potential, method)

@@ -45,3 +45,7 @@ def test_every_odd_term_has_its_sentence():
         "term 'living' is 3.5 in all 200 steps looked at: a constant pays for longer or shorter episodes alone",
         "term 'against' is the opposite of term 'b', up to its scale: keep one of them",
     ]
+
+
+def test_without_terms_there_is_nothing_odd():
+    assert odd_terms(np.zeros((256, 8, 0)), []) == []

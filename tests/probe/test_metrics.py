@@ -14,6 +14,7 @@ TRAININGS = [
     ("mgl", "cartpole", "harmful", PPO | {"upper": {"sampling": "round"}}),
     ("dpba", "cartpole", "beneficial", PPO),
     ("rcpo", "cartpole-continuous", "torque:1", PPO),
+    ("hepo", "cartpole", "harmful", PPO),
     ("ddpg-mgl", "cartpole-continuous", "harmful", DDPG),
 ]
 

@@ -290,7 +290,7 @@ def test_the_role_of_every_method():
     assert roles == {
         "plain": ["ppo", "ddpg"],
         "naive": ["ns", "ddpg-ns"],
-        "other": ["rcpo", "dpba", "pbrs", "pba", "dynamic-pbrs"],
+        "other": ["rcpo", "hepo", "dpba", "pbrs", "pba", "dynamic-pbrs"],
     }
 
 

@@ -222,7 +222,8 @@ class Status:
 
 @dataclass(frozen=True)
 class Export:
-    """Write every evaluation of every seed as CSV and Parquet, and the paper's statements beside what came out."""
+    """Write every evaluation of every seed as CSV and Parquet, the paper's statements beside what came out, and the
+    table of pairs of environment and terms."""
 
     directory: Annotated[Path, tyro.conf.Positional]
     """Directory of a suite."""
@@ -230,13 +231,14 @@ class Export:
     """Lay the rows on every so many steps, such as the paper's 4000; without it, one row per evaluation."""
 
     def run(self) -> int:
-        from bipars.report.suite_files import write_paper
+        from bipars.report.suite_files import write_pairs, write_paper
         from bipars.results.table import export
         from bipars.suite.manifest import read_manifest
 
         manifest = read_manifest(self.directory)
         written = export(self.directory, self.grid)
-        written += [self.directory / name for name in write_paper(manifest, self.directory)]
+        files = write_paper(manifest, self.directory) + write_pairs(manifest, self.directory)
+        written += [self.directory / name for name in files]
         print(f"written: {', '.join(map(str, written))}")
         return 0
 

@@ -39,7 +39,7 @@ class TrainFlags:
     term: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Reward term, such as torque:16 or info:reward_ctrl; repeat the flag for several."""
     true_reward: str = "env"
-    """The true reward: env, env-minus-terms, or a key of info, such as info:is_success."""
+    """The true reward: env, env-minus-terms, a key of info, such as info:is_success, or import:module.function."""
     method: str = "mgl"
     """How the terms are used; `bipars list` explains each. import:module.thing is one of your own."""
     potential: Annotated[str | None, STR] = None
@@ -86,7 +86,7 @@ class TrainFlags:
 
         workers = count_workers(self.workers)
         settings = {name: value for name, value in given(self).items() if name not in NOT_SETTINGS}
-        agree_typed(self.env, self.method, self.potential, *self.term)
+        agree_typed(self.env, self.method, self.potential, self.true_reward, *self.term)
         settings |= {"terms": self.term, "env_options": dict(map(parse_option, self.env_option))}
         config = complete(configure(settings))
         refuse_idle(config.method, settings.get("upper", {}), self.weights_from)

@@ -89,7 +89,7 @@ def estimate_advantages(
     obs: Float[Array, "time env obs"],
     rewards: Float[Array, "time env reward"],
     hold: bool,
-    own: Float[Array, " env"] | None,
+    own: Float[Array, " env"] | None = None,
 ) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
     """Advantages and value targets of several rewards, the unit that each is in, and newer scales.
 

@@ -12,6 +12,9 @@ import numpy as np
 from bipars.report.content import GRADIENTS, MEASURES
 from bipars.report.curves import COLOURS, STYLES
 from bipars.report.heatmap import HeatMap, heat_map
+from bipars.report.pairs import pairs_below
+from bipars.report.pairs_view import draw as draw_pairs
+from bipars.report.pairs_view import table as pairs_table
 from bipars.report.text import printable
 from bipars.results.formats import csv_text
 from bipars.results.panels import Collection, Panel
@@ -34,6 +37,10 @@ def write_figures(collection: Collection, data: dict[str, Any], folder: Path) ->
             refuse_links(folder, place)
             place.mkdir(parents=True, exist_ok=True)
             _write_panel(panel, part, place)
+        found = pairs_below(collection)
+        if found:
+            head, rows = pairs_table(found)
+            _write(folder / "pairs", draw_pairs(found), (head, iter(rows)))
     write_atomically(folder / "verdict.csv", csv_text(*_verdict_table(collection)).encode())
     write_atomically(folder / "together.csv", csv_text(*_together_table(collection)).encode())
 

@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from bipars.report.pairs import pairs_below
+from bipars.report.pairs_view import view as pairs_view
 from bipars.report.paper import paper_beside
 from bipars.report.record import record
 from bipars.report.text import PARAGRAPHS, hints, no_verdict, panel_title, standing, strength
@@ -108,6 +110,7 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
         f"{count} combination{'s' if count != 1 else ''} of task, terms and method.",
         "notes": [{"text": line, "failed": line.startswith(("FAILED", "MISSING"))} for line in standing(collection)],
         "panels": panels,
+        "pairs": pairs_view(pairs_below(collection)),
         "known": f"{KNOWN:g}",
         "nothing": f"{NOTHING:g}",
         "enough": f"{ENOUGH:g}",

@@ -9,6 +9,8 @@ import numpy as np
 from bipars.report.curves import plot_curves
 from bipars.report.figures import write_map
 from bipars.report.heatmap import HeatMap as DrawnMap
+from bipars.report.pairs import FILE, as_json, pairs
+from bipars.report.pairs import as_markdown as pairs_as_markdown
 from bipars.report.paper import as_markdown, findings
 from bipars.results.dimensions import input_names
 from bipars.results.summary import ABOUT, summarise_runs, table, to_csv
@@ -30,7 +32,7 @@ def write_results(manifest: Manifest, root: Path) -> None:
     summaries = summarise_runs([run for runs in cells.values() for run in runs], root)
     write_atomically(root / "results.md", f"{table(summaries)}\n\n{ABOUT}\n".encode())
     write_atomically(root / "results.csv", to_csv(summaries).encode())
-    written = ["results.md", "results.csv", *write_paper(manifest, root)]
+    written = ["results.md", "results.csv", *write_paper(manifest, root), *write_pairs(manifest, root)]
     panels = manifest.suite.panels or _panels_by_term(list(cells))
     if len(panels) > MOST_FIGURES:
         print(f"no figures drawn: {len(panels)} environments with their terms are too many; declare [[panel]]s")
@@ -52,6 +54,16 @@ def write_paper(manifest: Manifest, root: Path) -> list[str]:
     titles = {panel.name: panel.title for panel in manifest.suite.panels}
     write_atomically(root / "paper.md", as_markdown(found, titles).encode())
     return ["paper.json", "paper.md"]
+
+
+def write_pairs(manifest: Manifest, root: Path) -> list[str]:
+    """pairs.json for programs and pairs.md for people, where the suite is one of pairs of environment and terms."""
+    found = pairs(manifest, root)
+    if not found:
+        return []
+    write_json(root / FILE, as_json(found))
+    write_atomically(root / "pairs.md", pairs_as_markdown(found).encode())
+    return [FILE, "pairs.md"]
 
 
 def _panels_by_term(names: Sequence[str]) -> list[Panel]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bipars.errors import BiparsError, CheckpointError, RunDirectoryError
-from bipars.methods import METHODS, Method
+from bipars.methods import METHODS, Method, fixed
 from bipars.results.statistics import align
 from bipars.results.summary import short_name
 from bipars.runs.directory import RunDirectory, State, find_runs
@@ -33,7 +33,7 @@ def method_role(method: Method) -> Role:
     """What a method is in a comparison: weights that stay 0 or 1, weights that are learned, or something else."""
     if method.learns_weights:
         return "learner"
-    if method.takes_cost or method.learned_potential or method.potential_takes:
+    if method.upper is not fixed or method.learned_potential or method.potential_takes:
         return "other"
     return "plain" if method.initial_weight == 0 else "naive" if method.initial_weight == 1 else "other"
 

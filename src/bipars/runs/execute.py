@@ -114,7 +114,7 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
 
 def name_odd_terms(stats: RoundStats, names: Sequence[str]) -> None:
     """In the first update: terms that are zero, constant, or the same as another."""
-    for line in odd_terms(np.asarray(stats.terms).reshape(-1, len(names)), names):
+    for line in odd_terms(np.asarray(stats.terms), names):
         _name_once(line)
 
 

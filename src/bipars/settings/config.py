@@ -271,7 +271,7 @@ class Config(Settings):
     terms: tuple[str, ...] = ()
     """Reward terms, by name."""
     true_reward: str = "env"
-    """The true reward: env, env-minus-terms, info:KEY, or function (given in Python)."""
+    """The true reward: env, env-minus-terms, info:KEY, import:MODULE.FUNCTION, or function (given in Python)."""
     potential: str | None = None
     """The potential of a method that takes one, by name; none takes the environment's usual one."""
     preset: str = "default"

@@ -32,7 +32,7 @@ class WithheldError(UsageError):
 
 def named_code(config: Config) -> tuple[str, ...]:
     """What must be imported for a configuration, such as my_terms.upright and my_module:MyEnv-v0."""
-    return foreign_code([config.env], (*config.terms, config.potential or "", config.method))
+    return foreign_code([config.env], (*config.terms, config.true_reward, config.potential or "", config.method))
 
 
 def foreign_code(envs: Iterable[str], specs: Iterable[str]) -> tuple[str, ...]:

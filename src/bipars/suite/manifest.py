@@ -152,7 +152,8 @@ def _panel(data: dict[str, Any]) -> Panel:
     if heat_map is not None:
         check_types(heat_map, "heat_map.")
         heat_map.check()
-    panel = Panel(data["name"], data["title"], tuple(data["cells"]), statements, heat_map)
+    kind, half = data.get("kind", ""), data.get("half", "")  # suites of earlier versions have none
+    panel = Panel(data["name"], data["title"], tuple(data["cells"]), statements, heat_map, kind, half)
     check_types(panel, "panel.")
     check_directory_name("panel", panel.name)
     return panel

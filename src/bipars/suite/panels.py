@@ -18,7 +18,7 @@ from typing import Any
 
 from bipars.errors import UsageError, unknown
 
-PANEL_KEYS = {"name", "title", "cells", "heat_map", "paper"}
+PANEL_KEYS = {"name", "title", "cells", "kind", "half", "heat_map", "paper"}
 STATEMENT_KEYS = {"says", "of", "measure", "above", "below", "about", "within"}
 MEASURES = {
     "steps": "steps per episode at the end",
@@ -80,6 +80,10 @@ class Panel:
     cells: tuple[str, ...]
     statements: tuple[Statement, ...] = ()
     heat_map: HeatMap | None = None
+    kind: str = ""
+    """Of a pair of environment and terms: what kind of terms they are, such as 'living cost' ..."""
+    half: str = ""
+    """... and what it is for: 'tuning' or 'held back'."""
 
 
 def read_panels(data: Any, suite: str, cells: Iterable[str]) -> tuple[Panel, ...]:
@@ -117,7 +121,8 @@ def _read_panel(data: dict[str, Any], suite: str, known: list[str]) -> Panel:
         _match(heat_map["cell"], known, "cell")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in heat_map.items()}
         heat_map = HeatMap(**values)
-    return Panel(f"{suite}-{data['name']}", data["title"], cells, tuple(statements), heat_map)
+    kind, half = data.get("kind", ""), data.get("half", "")
+    return Panel(f"{suite}-{data['name']}", data["title"], cells, tuple(statements), heat_map, kind, half)
 
 
 def _check(data: Any, known: set[str], needed: set[str]) -> None:

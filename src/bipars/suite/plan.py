@@ -31,10 +31,10 @@ from bipars.settings.seeds import parse_seeds
 from bipars.suite.panels import Panel, read_panels
 from bipars.suite.shipped import find_suite
 
-SUITE_KEYS = {"title", "seeds", "steps", "settings", "grid", "panel"}
+SUITE_KEYS = {"title", "seeds", "seeds_of", "steps", "settings", "grid", "panel"}
 LONGEST_PART = 240
 """Bytes of the name of a directory; file systems take 255."""
-GRID_KEYS = {"env", "term", "name", "method", "label", "seeds", "steps", "settings", "weights_from"}
+GRID_KEYS = {"env", "term", "name", "method", "label", "seeds", "steps", "settings", "weights_from", "kind", "half"}
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,15 @@ def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
         raise UsageError("no [[grid]] in it, so nothing to run")
     cells: dict[str, Cell] = {}
     tried: dict[Any, Spaces] = {}
+    of_grid: list[list[Cell]] = []
     for number, grid in enumerate(grids, 1):
         _check_keys(f"key in grid {number}", grid, GRID_KEYS)
         try:
             settings = _merge(_settings(data), _settings(grid))
             common = {"seeds": data.get("seeds", "0"), "steps": data.get("steps")}
-            for cell in _expand({**common, **grid, "settings": settings}, changes, tried):
+            whole = {**common, **grid, "settings": settings, "seeds_of": _seeds_of(data, grid)}
+            of_grid.append(list(_expand(whole, changes, tried)))
+            for cell in of_grid[-1]:
                 if cell.name in cells:
                     raise UsageError(f"the cell '{cell.name}' stands there twice; give one of them a label")
                 cells[cell.name] = cell
@@ -150,9 +153,47 @@ def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
             _check_source(cell, cells)
     title = data.get("title", path.stem)
     panels = read_panels(data.get("panel", []), path.stem, cells)
+    for grid, members in zip(grids, of_grid, strict=True):
+        panels += _pairs(grid, path.stem, members, cells.values())
     for panel in panels:
         check_directory_name("a panel", panel.name)
     return Suite(title, tuple(cells.values()), panels)
+
+
+def _pairs(grid: dict[str, Any], suite: str, members: list[Cell], cells: Iterable[Cell]) -> tuple[Panel, ...]:
+    """A grid that says its `kind` is pairs of environment and terms: each a panel, with what it is measured against."""
+    kind, half = _text(grid, "kind", ""), _text(grid, "half", "")
+    if not kind:
+        if half:
+            raise UsageError(f"half is '{half}', but there is no kind; a grid of pairs has both")
+        return ()
+    panels = []
+    for place in dict.fromkeys(cell.name.rpartition("/")[0] for cell in members):
+        beside = [cell for cell in cells if cell.name.rpartition("/")[0] == place]
+        same_task = [cell for cell in cells if _task(cell) == _task(beside[0])]
+        plain = [cell for cell in same_task if cell.config.method == "ppo" and not cell.config.terms]
+        if not plain or all(cell.config.method != "ns" for cell in beside):
+            raise UsageError(
+                f"'{place}' has a kind, so it is compared with no shaping and with naive shaping: add the method 'ns' "
+                "to it, and a grid with the method 'ppo' and the same env, steps and true_reward"
+            )
+        names = dict.fromkeys(cell.name for cell in (*plain, *beside))
+        env, name = place.split("/")
+        panels.append(Panel(f"{suite}-{env}-{name}", f"{env}, {name} ({kind})", tuple(names), kind=kind, half=half))
+    return tuple(panels)
+
+
+def _task(cell: Cell) -> tuple[Any, ...]:
+    config = cell.config
+    return config.env, config.env_options, config.true_reward, config.steps
+
+
+def _seeds_of(data: dict[str, Any], grid: dict[str, Any]) -> dict[str, str]:
+    """Seeds by method, where a grid has none of its own."""
+    seeds = {} if "seeds" in grid else data.get("seeds_of", {})
+    if not isinstance(seeds, dict):
+        raise UsageError(f'seeds_of is {seeds!r:.80}; expected seeds by method, such as {{rcpo = "0-4"}}')
+    return seeds
 
 
 def _check_keys(what: str, data: Any, known: set[str]) -> None:
@@ -179,9 +220,9 @@ def _check_source(cell: Cell, cells: dict[str, Cell]) -> None:
 
 
 def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) -> Iterator[Cell]:
-    seeds = parse_seeds(str(changes.seeds or grid["seeds"]))
     steps = changes.steps or grid["steps"]
     for env, term, method in product(_names(grid, "env"), _terms(grid), _names(grid, "method")):
+        seeds = parse_seeds(str(changes.seeds or grid["seeds_of"].get(method, grid["seeds"])))
         label = _text(grid, "label", "{method}").replace("{method}", method)
         parts = (env, _text(grid, "name", "") or "+".join(term) or "none", label)
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)

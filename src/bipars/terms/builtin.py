@@ -75,17 +75,22 @@ class RandomTerm(CompiledTerm):
 
 @dataclass(frozen=True)
 class NoiseTerm(CompiledTerm):
-    """Independent U[-1, 1] at every step: carries no information at all."""
+    """Independent U[-size, size] at every step: carries no information at all."""
 
     name: str = "noise"
+    size: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.size) and self.size > 0):
+            raise ValueError(f"size is {self.size}; it must be a positive number")
 
     def on_step(
         self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
     ) -> float:
-        return float(rng.uniform(-1.0, 1.0))
+        return float(rng.uniform(-self.size, self.size))
 
     def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
-        return jax.random.uniform(key, step.obs.shape[:-1], minval=-1.0, maxval=1.0)
+        return jax.random.uniform(key, step.obs.shape[:-1], minval=-self.size, maxval=self.size)
 
 
 TORQUE_LIMIT = 0.25
@@ -165,7 +170,7 @@ TERMS: dict[str, Callable[..., RewardTerm]] = {
     "harmful": lambda: CartPoleTerm("harmful", harmful),
     "half": lambda: CartPoleTerm("half", half),
     "random": lambda cells: RandomTerm(f"random:{cells}", cells=int(cells)) if cells else RandomTerm(),
-    "noise": lambda: NoiseTerm(),
+    "noise": lambda size: NoiseTerm(f"noise:{size}", size=float(size)) if size else NoiseTerm(),
     "torque": lambda w: TorqueTerm(f"torque:{w}", w=float(w)) if w else TorqueTerm(),
     "info": lambda key: _info_term(key),
     "import": lambda path: _imported_term(path),

@@ -1,6 +1,6 @@
 """Functions that a user wrote, called on many inputs in NumPy or JAX. An error names the function and the step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,22 @@ def call_on_batch(what: str, fn: Callable[..., Any], vectorised: bool, host_batc
     function = UserFunction(what, fn, vectorised)
     values = function.on_host(step, host_batch.env_reward.size, host_batch.describe, BatchInfo(host_batch))
     return values.reshape(host_batch.shape)
+
+
+def call_on_step(
+    what: str,
+    fn: Callable[..., Any],
+    vectorised: bool,
+    obs: Any,
+    action: Any,
+    next_obs: Any,
+    info: Mapping[str, Any],
+) -> float:
+    """A function of (obs, action, next_obs, info) on one transition of one environment."""
+    if not vectorised:
+        return single_number(what, fn(obs, action, next_obs, info))
+    step = jax.tree.map(lambda x: np.asarray(x)[None], (obs, action, next_obs))
+    return single_number(what, np.asarray(fn(*step, {key: np.asarray([info[key]]) for key in info}))[0])
 
 
 def pick(x: Any, index: int) -> Any:

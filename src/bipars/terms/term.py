@@ -24,7 +24,7 @@ from bipars.envs.base import Environment
 from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
 from bipars.nets.spaces import ActionSpace, BoxActions
-from bipars.terms.call import call_on_batch, check_named, explain, single_number
+from bipars.terms.call import call_on_batch, call_on_step, check_named, explain
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 
@@ -81,11 +81,7 @@ class RewardTerm:
         self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
     ) -> float:
         """The term on one transition of one environment."""
-        if self.vectorised:
-            obs, action, next_obs = jax.tree.map(lambda x: np.asarray(x)[None], (obs, action, next_obs))
-            infos = {key: np.asarray([info[key]]) for key in info}
-            return single_number(self.what, np.asarray(self.fn(obs, action, next_obs, infos))[0])
-        return single_number(self.what, self.fn(obs, action, next_obs, info))
+        return call_on_step(self.what, self.fn, self.vectorised, obs, action, next_obs, info)
 
 
 @dataclass(frozen=True)

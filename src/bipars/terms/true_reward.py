@@ -8,30 +8,41 @@ import numpy as np
 
 from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
-from bipars.terms.call import call_on_batch, single_number
+from bipars.settings.importing import IMPORT, WithheldError
+from bipars.terms.builtin import import_function
+from bipars.terms.call import call_on_batch, call_on_step
 from bipars.terms.term import RewardTerm, TermFunction
 
-CHOICES = ("env", "env-minus-terms", "info:KEY")
+CHOICES = ("env", "env-minus-terms", "info:KEY", "import:MODULE.FUNCTION")
 
 
 @dataclass(frozen=True)
 class TrueReward:
     """`env`: the environment's reward. `env-minus-terms`: without the terms it already contains. `info:KEY`: a key of
-    info, such as info:is_success. `function`: a function of (obs, action, next_obs, info).
+    info, such as info:is_success. `function`: a function of (obs, action, next_obs, info). `import:MODULE.FUNCTION`:
+    one by its place in a module.
     """
 
     kind: str = "env"
     fn: TermFunction | None = None
 
     def __post_init__(self) -> None:
-        known = self.kind in ("env", "env-minus-terms", "function") or self.kind.startswith("info:")
-        if not known or self.kind == "info:":
+        by_name = self.kind.startswith(("info:", IMPORT))
+        known = self.kind in ("env", "env-minus-terms", "function") or by_name
+        if not known or self.kind in ("info:", IMPORT):
             raise UsageError(
                 f"true_reward is '{self.kind}'; expected one of {', '.join(CHOICES)}, or a function in Python",
                 ["true_reward"],
             )
         if (self.kind == "function") != (self.fn is not None):
             raise UsageError("reward 'function' needs the function itself: pass true_reward=... in Python")
+        if self.kind.startswith(IMPORT):
+            object.__setattr__(self, "fn", _imported(self.kind))
+
+    @property
+    def vectorised(self) -> bool:
+        """Whether the function takes many transitions at once."""
+        return getattr(self.fn, "vectorised", False)
 
     def evaluate(self, host_batch: HostBatch, terms: np.ndarray) -> np.ndarray:
         """(time, env), from the host_batch and the terms evaluated on it."""
@@ -40,7 +51,7 @@ class TrueReward:
         if self.kind == "env-minus-terms":
             return host_batch.env_reward - terms.sum(axis=-1)
         if self.fn is not None:
-            return call_on_batch("the true reward", self.fn, False, host_batch)
+            return call_on_batch("the true reward", self.fn, self.vectorised, host_batch)
         try:
             return info_numbers(host_batch, self.kind.removeprefix("info:"))
         except TermError as error:
@@ -62,5 +73,20 @@ class TrueReward:
         if self.kind == "env-minus-terms":
             return env_reward - float(terms.sum())
         if self.fn is not None:
-            return single_number("the true reward", self.fn(obs, action, next_obs, info))
+            return call_on_step("the true reward", self.fn, self.vectorised, obs, action, next_obs, info)
         return info_number("the true reward", info, self.kind.removeprefix("info:"))
+
+
+def _imported(spec: str) -> TermFunction:
+    try:
+        found = import_function(spec.removeprefix(IMPORT))
+    except WithheldError:
+        raise
+    except ValueError as error:
+        raise UsageError(f"true_reward '{spec}' cannot be imported: {error}", ["true_reward"]) from error
+    if not callable(found):
+        raise UsageError(
+            f"true_reward '{spec}' is {found!r:.80}; expected a function of (obs, action, next_obs, info)",
+            ["true_reward"],
+        )
+    return found

@@ -1,5 +1,6 @@
 """What the values of the terms say by themselves: which are zero, constant, or another one again."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,9 +48,13 @@ def look_at(terms: np.ndarray) -> list[Values]:
 
 
 def odd_terms(terms: np.ndarray, names: Sequence[str]) -> list[str]:
-    """A sentence for every term that is zero, constant, or the same as one before it; empty where all is well."""
+    """A sentence for every term that is zero, constant, or the same as one before it; empty where all is well.
+
+    `terms` has one column each, after any number of axes.
+    """
     lines = []
-    for k, (name, values) in enumerate(zip(names, look_at(terms), strict=True)):
+    flat = terms.reshape(math.prod(terms.shape[:-1]), len(names))  # with no term at all, -1 would tell nothing
+    for k, (name, values) in enumerate(zip(names, look_at(flat), strict=True)):
         seen = f"in all {values.count:,} steps looked at"
         if values.constant == 0:
             lines.append(

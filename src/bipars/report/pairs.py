@@ -1,0 +1,255 @@
+"""Pairs of environment and terms at a glance: what every method keeps of the better of no shaping and naive shaping.
+
+The share of a method is (x - start) / (better - start): x its true return at the end, `better` that of PPO without the
+terms or of naive shaping, whichever is higher, and `start` what the untrained policy earns, by the first evaluation of
+PPO. Its area is the same of the mean over all evaluations: the higher, the sooner it learned.
+
+    python -m bipars.report.pairs results/misspecified/pairs.json docs/benchmark.md
+
+writes the tables into the page.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bipars.errors import BiparsError
+from bipars.methods import METHODS
+from bipars.results.panels import Collection, method_role
+from bipars.results.statistics import SAMPLES
+from bipars.results.summary import evaluations
+from bipars.runs.directory import RunDirectory
+from bipars.runs.execute import LAST_EVALUATIONS
+from bipars.suite.manifest import Manifest, is_suite, read_manifest
+from bipars.suite.panels import Panel
+
+ENOUGH, LEAST = 0.95, 0.9
+"""The share that is promised, and how low its interval may reach."""
+FILE = "pairs.json"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One method on one pair."""
+
+    method: str
+    role: str
+    """plain, naive, learner or other."""
+    seeds: int
+    end: float
+    """True return, mean over seeds of the last evaluations."""
+    share: float | None
+    """None where nobody has learned anything."""
+    low: float | None
+    high: float | None
+    """95 % bootstrap interval of the share."""
+    area: float | None
+    """Share of the mean over all evaluations."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the promise is kept."""
+        return self.share is not None and self.low is not None and self.share >= ENOUGH and self.low >= LEAST
+
+
+@dataclass(frozen=True)
+class Pair:
+    env: str
+    name: str
+    kind: str
+    half: str
+    steps: int
+    start: float
+    better: str
+    """Whichever of the two earns more: its label."""
+    scores: tuple[Score, ...]
+
+    @property
+    def title(self) -> str:
+        return f"{self.env}, {self.name}"
+
+    def of(self, role: str) -> Score | None:
+        return next((score for score in self.scores if score.role == role), None)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What one run earned."""
+
+    start: float
+    end: float
+    whole: float
+
+
+def read_curve(run: RunDirectory) -> Curve:
+    returns = [row["evaluation_return"] for row in evaluations(run)]
+    return Curve(returns[0], float(np.mean(returns[-LAST_EVALUATIONS:])), float(np.mean(returns)))
+
+
+def pairs(manifest: Manifest, root: Path) -> list[Pair]:
+    """Every pair whose two comparisons have finished runs."""
+    asked = [panel for panel in manifest.suite.panels if panel.kind]
+    if not asked:
+        return []
+    runs = manifest.finished_runs(root)
+    curves = {cell: [read_curve(run) for run in runs[cell]] for panel in asked for cell in panel.cells if cell in runs}
+    methods = {cell.name: cell.config.method for cell in manifest.suite.cells}
+    steps = {cell.name: cell.config.steps for cell in manifest.suite.cells}
+    found = [_pair(panel, {c: curves[c] for c in panel.cells if c in curves}, methods, steps) for panel in asked]
+    return [pair for pair in found if pair is not None]
+
+
+def _role(method: str) -> str:
+    return method_role(METHODS[method]) if method in METHODS else "other"
+
+
+def _pair(panel: Panel, curves: dict[str, list[Curve]], methods: dict[str, str], steps: dict[str, int]) -> Pair | None:
+    by_role = {_role(methods[cell]): cell for cell in reversed(curves)}
+    if not {"plain", "naive"} <= by_role.keys():
+        return None
+    ends = {cell: np.array([curve.end for curve in found]) for cell, found in curves.items()}
+    better = max((by_role["plain"], by_role["naive"]), key=lambda cell: ends[cell].mean())
+    start = float(np.mean([curve.start for curve in curves[by_role["plain"]]]))
+    last = list(curves)[-1]
+    env, name, _ = last.split("/")
+    scores = []
+    for cell, found in curves.items():
+        share = share_of(ends[cell], ends[better], start)
+        low, high = share_interval(ends[cell], ends[better], start, same=cell == better)
+        area = share_of(np.array([curve.whole for curve in found]), ends[better], start)
+        label = cell.rpartition("/")[2]
+        end = float(ends[cell].mean())
+        scores.append(Score(label, _role(methods[cell]), len(found), end, share, low, high, area))
+    return Pair(env, name, panel.kind, panel.half, steps[last], start, better.rpartition("/")[2], tuple(scores))
+
+
+def share_of(x: np.ndarray, better: np.ndarray, start: float) -> float | None:
+    span = better.mean() - start
+    return float((x.mean() - start) / span) if span > 0 else None
+
+
+def share_interval(
+    x: np.ndarray, better: np.ndarray, start: float, same: bool, level: float = 0.95, samples: int = SAMPLES
+) -> tuple[float | None, float | None]:
+    """By the bootstrap over the seeds of both; where they are the `same` runs, there is nothing to compare."""
+    if better.mean() <= start:
+        return None, None
+    if same:
+        return 1.0, 1.0
+    rng = np.random.default_rng(0)
+    means = [rng.choice(values, (samples, len(values))).mean(axis=1) for values in (x, better)]
+    spans = means[1] - start
+    shares = (means[0] - start)[spans > 0] / spans[spans > 0]
+    low, high = np.quantile(shares, ((1 - level) / 2, (1 + level) / 2))
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One method over many pairs."""
+
+    method: str
+    pairs: int
+    held: int
+    """On how many the promise is kept."""
+    lowest: float
+    area: float
+    """Mean over the pairs ..."""
+    area_ratio: float | None
+    """... and how many times that of PPO on the same pairs; None where PPO has none."""
+
+
+def summaries(found: Sequence[Pair]) -> list[Summary]:
+    """By method, over the pairs on which somebody learned."""
+    methods = dict.fromkeys(score.method for pair in found for score in pair.scores)
+    rows = []
+    for method in methods:
+        both = [
+            (score, plain)
+            for pair in found
+            for score in pair.scores
+            if score.method == method and score.share is not None and (plain := pair.of("plain")) is not None
+        ]
+        if both:
+            shares = [score.share for score, _ in both if score.share is not None]
+            area = float(np.mean([score.area or 0.0 for score, _ in both]))
+            reference = float(np.mean([plain.area or 0.0 for _, plain in both]))
+            held = sum(score.holds for score, _ in both)
+            ratio = area / reference if reference > 0 else None
+            rows.append(Summary(method, len(both), held, min(shares), area, ratio))
+    return rows
+
+
+def groups(found: Sequence[Pair]) -> dict[str, list[Pair]]:
+    """The pairs in the groups that are summarised: all, each half, each kind."""
+    sets = {"all pairs": list(found)}
+    for half in dict.fromkeys(pair.half for pair in found if pair.half):
+        sets[half] = [pair for pair in found if pair.half == half]
+    for kind in dict.fromkeys(pair.kind for pair in found):
+        sets[kind] = [pair for pair in found if pair.kind == kind]
+    return sets
+
+
+def text(score: Score | None) -> str:
+    if score is None:
+        return ""
+    if score.share is None or score.low is None or score.high is None:
+        return "nobody learned"
+    same = score.low == score.high
+    return f"{score.share:.2f}" if same else f"{score.share:.2f} ({score.low:.2f} to {score.high:.2f})"
+
+
+def as_markdown(found: Sequence[Pair]) -> str:
+    """A table of all pairs, and one of every group."""
+    methods = list(dict.fromkeys(score.method for pair in found for score in pair.scores))
+    head = ["environment, terms", "kind", "half", "steps", *methods]
+    lines = ["", f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for pair in found:
+        by_method = {score.method: score for score in pair.scores}
+        cells = " | ".join(text(by_method.get(method)) for method in methods)
+        lines.append(f"| {pair.title} | {pair.kind} | {pair.half} | {pair.steps:,} | {cells} |")
+    lines += ["", "| pairs | method | number | promise kept | lowest share | area | times PPO's |", "| --- " * 7 + "|"]
+    for name, members in groups(found).items():
+        for row in summaries(members):
+            ratio = "" if row.area_ratio is None else f"{row.area_ratio:.2f}"
+            lines.append(
+                f"| {name} | {row.method} | {row.pairs} | {row.held} | {row.lowest:.2f} | {row.area:.2f} | {ratio} |"
+            )
+    return "\n".join(lines) + "\n\n"
+
+
+def as_json(found: Sequence[Pair]) -> list[dict[str, Any]]:
+    return [asdict(pair) for pair in found]
+
+
+def from_json(data: Iterable[dict[str, Any]]) -> list[Pair]:
+    return [Pair(**row | {"scores": tuple(Score(**score) for score in row["scores"])}) for row in data]
+
+
+def pairs_below(collection: Collection) -> list[Pair]:
+    """Those of a directory that `bipars report` was given; none where it is no suite of pairs."""
+    if not is_suite(collection.root):
+        return []
+    try:
+        return pairs(read_manifest(collection.root), collection.root)
+    except BiparsError:
+        return []  # the runs themselves say what is damaged
+
+
+BEGIN, END = "<!-- written by `python -m bipars.report.pairs` -->\n", "<!-- end -->\n"
+"""Between these two lines of docs/benchmark.md stand the tables."""
+
+
+def with_tables(page: str, found: Sequence[Pair]) -> str:
+    before, _, rest = page.partition(BEGIN)
+    return "".join([before, BEGIN, as_markdown(found), END, rest.partition(END)[2]])
+
+
+if __name__ == "__main__":
+    source, page = map(Path, sys.argv[1:3])
+    page.write_text(with_tables(page.read_text(), from_json(json.loads(source.read_text()))))
