@@ -186,9 +186,10 @@ def compute_term_advantages(
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
     each = each.reshape(-1, advantage.shape[-1])
-    silent = newer.low[-1] == newer.high[-1]
+    never = newer.low == newer.high
+    silent, units = never[-1], jnp.where(never, unit[-1], unit)  # that of a term which never varied means nothing
     heard = jnp.where(true_std < SMALL, 0.0, each[:, -1]) if scales.returns is not None else each[:, -1]
-    by_term = TermAdvantages(heard, each[:, :-2], unit[-1], unit[:-2], silent)
+    by_term = TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
     return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
 
 

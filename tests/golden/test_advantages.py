@@ -1,0 +1,95 @@
+"""From a batch to advantages: of the sum of rewards, and of every reward by itself."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bipars.lower.advantages import SMALL, Scales, compute_advantages, compute_term_advantages, shorten
+from bipars.lower.ppo import PPO
+from bipars.nets.spaces import BoxActions, Spaces
+from bipars.nets.weights import DeviatingWeights, Range, no_weights
+from bipars.rollout.batch import Batch
+from bipars.settings.config import PPOConfig
+
+TIME, ENVS, TERMS = 12, 4, 2
+CONFIG = PPOConfig(policy_hidden=(4,), value_hidden=(4,), num_envs=ENVS, update_period=ENVS * TIME, gamma=0.9)
+LOWER = PPO(CONFIG, Spaces(3, BoxActions(1)), num_terms=TERMS, learns_weights=True, per_term=True)
+WEIGHTS = DeviatingWeights(jnp.asarray([0.5, -2.0]), no_weights(TERMS), jnp.ones(TERMS), Range(0.0, None, None))
+
+
+def batch(reward=None, terms=None, terminated=False):
+    draw, lead = np.random.default_rng(0).normal, (TIME, ENVS)
+    obs, action, next_obs = (jnp.asarray(draw(size=(*lead, size))) for size in (3, 1, 3))
+    reward = draw(size=lead) if reward is None else np.broadcast_to(reward, lead)
+    terms = draw(size=(*lead, TERMS)) if terms is None else np.broadcast_to(terms, (*lead, TERMS))
+    done = jnp.asarray(np.arange(TIME)[:, None] % 5 == np.arange(ENVS))
+    return Batch(
+        obs, action, jnp.zeros(lead), next_obs, jnp.asarray(reward), done & terminated, done, jnp.asarray(terms),
+        jnp.zeros((), bool),
+    )  # fmt: skip
+
+
+def learner(**changes):
+    lower = replace(LOWER, config=replace(CONFIG, **changes))
+    return lower.config, lower.init(jax.random.key(0), WEIGHTS, None)
+
+
+def by_term(batch, own=None, **changes):
+    config, start = learner(**changes)
+    return compute_term_advantages(config, start.critics, WEIGHTS, start.scales, batch, False, own)
+
+
+def test_advantages_add_up_as_rewards_do():
+    """With critics that say nothing, both ways lead to the same modified advantages."""
+    config, start = learner()
+    nothing = jax.tree.map(jnp.zeros_like, start.critics)
+    apart, _ = compute_term_advantages(config, nothing, WEIGHTS, start.scales, batch(), False)
+    one = tuple(jax.tree.map(lambda x: x[..., :1] if x.shape[-1] == TERMS + 1 else x, critic) for critic in nothing)
+    scales = start.scales._replace(low=start.scales.low[:2], high=start.scales.high[:2])
+    together, _ = compute_advantages(config, one, WEIGHTS, scales, batch(), False)
+    for data in (apart, together):
+        assert np.mean(data.samples.modified_advantage) == pytest.approx(0.0, abs=1e-5)
+    assert np.allclose(apart.samples.modified_advantage, together.samples.modified_advantage, atol=1e-4)
+    assert np.allclose(apart.samples.true_advantage, together.samples.true_advantage, atol=1e-4)
+
+
+def test_a_reward_that_never_varied_has_no_advantages():
+    data, scales = by_term(batch(reward=-1.0))
+    assert not np.any(np.asarray(data.by_term.true))
+    assert bool(data.by_term.silent)
+    assert np.all(np.asarray(data.by_term.terms).std(axis=0) > 0)
+    config, start = learner()
+    later, _ = compute_term_advantages(config, start.critics, WEIGHTS, scales, batch(reward=-2.0), False)
+    assert not bool(later.by_term.silent)  # it has varied between the two batches
+
+
+def test_an_episode_that_terminates_is_news():
+    assert not bool(by_term(batch(reward=-1.0, terminated=True))[0].by_term.silent)
+
+
+def test_what_another_policy_was_rewarded_for_is_no_news():
+    rewarded = np.arange(ENVS) == ENVS - 1
+    own = jnp.asarray(np.where(rewarded, 0.0, 1.0))
+    varying = np.where(rewarded, np.random.default_rng(1).normal(size=(TIME, ENVS)), 0.0)
+    assert bool(by_term(batch(reward=varying), own)[0].by_term.silent)
+    assert not bool(by_term(batch(reward=varying), 1 - own)[0].by_term.silent)
+
+
+def test_a_term_that_is_always_zero_has_the_unit_of_the_reward():
+    varying = np.random.default_rng(2).normal(size=(TIME, ENVS))
+    data, _ = by_term(batch(terms=np.stack([varying, np.zeros_like(varying)], axis=-1)), normalise_returns=True)
+    units = np.asarray(data.by_term.units)
+    assert units[1] == pytest.approx(float(data.by_term.true_unit))
+    assert units[0] != units[1]
+    assert not np.any(np.asarray(data.by_term.terms)[:, 1])
+
+
+def test_steps_are_short_where_there_is_next_to_nothing_to_gain():
+    scales = learner(normalise_returns=True)[1].scales
+    assert float(shorten(scales, jnp.asarray(10 * SMALL))) == 1.0
+    assert float(shorten(scales, jnp.asarray(SMALL / 10))) == pytest.approx(0.1)
+    unnormalised = Scales(None, None, scales.low, scales.high)
+    assert float(shorten(unnormalised, jnp.asarray(SMALL / 10))) == 1.0  # what is small is not known
