@@ -97,6 +97,8 @@ def train(task: Task, kind: str, number: int, seed: int, weights: Sequence[float
     steps, returns, seconds = [], [], []
     for round in range(program.rounds):
         state, stats = program.iterate(state, seed)
+        if (round + 1) % config.evaluation_every and round + 1 < program.rounds:
+            continue
         steps.append(program.steps_after(round + 1))
         returns.append(summarise(stats, program.term_names)["evaluation_return"])
         seconds.append(time.perf_counter() - began)
