@@ -44,6 +44,13 @@ def test_em_balances_with_a_beneficial_term():
     assert agent.metrics[-1]["weight/beneficial"] > 0.9
 
 
+def test_hepo_balances_with_a_beneficial_term():
+    ppo = replace(FAST, value_learning_rate=1e-3)
+    agent = bipars.BiPaRS("cartpole", terms=["beneficial"], method="hepo", seed=0, ppo=ppo).learn(200_000)
+    assert agent.evaluate()[1] > 150
+    assert 0 < agent.metrics[-1]["weight/beneficial"] <= 1
+
+
 def test_naive_shaping_with_a_harmful_term_fails():
     agent = bipars.BiPaRS("cartpole", terms=["harmful"], method="ns", ppo=FAST).learn(200_000)
     assert agent.evaluate()[1] < 20

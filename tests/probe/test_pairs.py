@@ -195,3 +195,13 @@ def test_a_pair_of_the_shipped_suite_trains_and_is_reported(tmp_path):
     assert [score["method"] for score in made[0]["scores"]] == ["ppo", "ns", "mgl", "hepo"]
     assert replace(from_json(made)[0], scores=()).title == "Pendulum-v1, up"
     assert seed_directory(root / "Pendulum-v1/up/hepo", 0).exists()
+
+
+def test_the_untrained_policy_is_that_of_the_first_episodes(made):
+    """Evaluations may begin late; the first update in which an episode ended says what the task pays at the start."""
+    manifest, root = made
+    for file in (root / "cartpole/none/ppo").rglob("metrics.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        rows[1]["true_return"], rows[2]["true_return"] = -0.95, -0.5
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [pair.start for pair in pairs(manifest, root)] == pytest.approx([-0.95, -0.95])

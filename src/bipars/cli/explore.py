@@ -53,20 +53,26 @@ class Bench:
     """Measure speed, side by side in one run; or what faults do."""
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
-    """What to measure: cartpole, methods, mujoco or suite; or faults, which takes hours at its full size."""
+    """What to measure: cartpole, methods, mujoco or suite; sweep, weights learned in one run against trials of Optuna;
+    or faults. The last two take hours at their full size."""
     updates: int | None = None
     """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco and 60 for suite."""
     methods: tuple[str, ...] | None = None
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None
-    """`bench methods`: directory for tables (CSV) and the figure of growth (PNG)."""
+    """`bench methods`: directory for tables (CSV) and the figure of growth (PNG). `bench sweep`: for its results, by
+    default runs/sweep; what is finished there is not done again."""
     envs: int | None = None
     """`bench mujoco`: environments side by side; by default 20, as in training."""
     scale: float | None = None
     """`bench faults`: multiplies 300 kills, 1,000 corruptions, 500 hostile files and 10 lost nodes; such as 0.02."""
+    trials: int | None = None
+    """`bench sweep`: how many weights Optuna tries; by default 20."""
+    steps: int | None = None
+    """`bench sweep`: environment steps of every training; by default 100,000."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, faults, methods, mujoco, suite
+        from bipars.bench import cartpole, faults, methods, mujoco, suite, sweep
 
         benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
             "cartpole": (cartpole.run_bench, 30),
@@ -74,6 +80,12 @@ class Bench:
             "mujoco": (partial(mujoco.run_bench, num_envs=mujoco.NUM_ENVS if self.envs is None else self.envs), 4),
             "suite": (suite.run_bench, 60),
             "faults": (lambda updates: faults.run_bench(1.0 if self.scale is None else self.scale), 1),
+            "sweep": (
+                lambda updates: sweep.run_bench(
+                    self.out or Path("runs/sweep"), sweep.TRIALS if self.trials is None else self.trials, self.steps
+                ),
+                1,
+            ),
         }
         if self.what not in benchmarks:
             raise unknown("benchmark", self.what, benchmarks)
@@ -81,8 +93,12 @@ class Bench:
             raise UsageError(f"--updates is {self.updates}; expected at least 1")
         if self.methods == ():
             raise UsageError("--methods is empty; expected names, such as mgl imgl, or leave it out for all of them")
-        if self.what != "methods" and (self.methods or self.out):
+        if self.what not in ("methods", "sweep") and (self.methods or self.out):
             raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
+        if self.what == "sweep" and (self.methods or self.updates):
+            raise UsageError("bench sweep takes neither --methods nor --updates; its size is --trials and --steps")
+        if self.what != "sweep" and (self.trials is not None or self.steps is not None):
+            raise UsageError(f"bench {self.what} takes neither --trials nor --steps; bench sweep does")
         if self.what != "mujoco" and self.envs is not None:
             raise UsageError(f"bench {self.what} does not take --envs; bench mujoco does")
         if self.what != "faults" and self.scale is not None:

@@ -1,8 +1,8 @@
 """Pairs of environment and terms at a glance: what every method keeps of the better of no shaping and naive shaping.
 
 The share of a method is (x - start) / (better - start): x its true return at the end, `better` that of PPO without the
-terms or of naive shaping, whichever is higher, and `start` what the untrained policy earns, by the first evaluation of
-PPO. Its area is the same of the mean over all evaluations: the higher, the sooner it learned.
+terms or of naive shaping, whichever is higher, and `start` what the untrained policy earns: PPO's first training
+episodes. Its area is the same of the mean over all evaluations: the higher, the sooner it learned.
 
     python -m bipars.report.pairs results/misspecified/pairs.json docs/benchmark.md
 
@@ -88,7 +88,9 @@ class Curve:
 
 def read_curve(run: RunDirectory) -> Curve:
     returns = [row["evaluation_return"] for row in evaluations(run)]
-    return Curve(returns[0], float(np.mean(returns[-LAST_EVALUATIONS:])), float(np.mean(returns)))
+    # The first evaluation may come late; the first update in which an episode ended is that of a policy hardly trained.
+    first = (row["true_return"] for row in run.metrics if row.get("true_return") is not None)
+    return Curve(next(first, returns[0]), float(np.mean(returns[-LAST_EVALUATIONS:])), float(np.mean(returns)))
 
 
 def pairs(manifest: Manifest, root: Path) -> list[Pair]:

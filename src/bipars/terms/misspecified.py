@@ -72,6 +72,7 @@ pendulum_swing = size(SPIN, 0.3)
 
 # MountainCar: position, velocity; the goal is at 0.45 on a hill that speed alone climbs.
 mountain_car_speed = size(1, 10.0)
+mountain_car_left, mountain_car_brake = entry(0, -1.0), size(1, -5.0)
 continuous_car_speed = size(1, 5.0)
 
 
