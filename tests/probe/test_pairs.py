@@ -182,7 +182,7 @@ method = "ppo"
 env = "Pendulum-v1"
 name = "up"
 term = "import:bipars.terms.misspecified.pendulum_up"
-method = ["ns", "mgl", "hepo"]
+method = ["ns", "hepo"]
 kind = "sparse, helpful"
 """
 
@@ -192,7 +192,7 @@ def test_a_pair_of_the_shipped_suite_trains_and_is_reported(tmp_path):
     assert main(["suite", "run", str(write(tmp_path, SMALLEST)), "--out", str(root), "--workers", "1"]) == 0
     assert (root / "pairs.md").exists()
     made = json.loads((root / "pairs.json").read_text())
-    assert [score["method"] for score in made[0]["scores"]] == ["ppo", "ns", "mgl", "hepo"]
+    assert [score["method"] for score in made[0]["scores"]] == ["ppo", "ns", "hepo"]
     assert replace(from_json(made)[0], scores=()).title == "Pendulum-v1, up"
     assert seed_directory(root / "Pendulum-v1/up/hepo", 0).exists()
 
