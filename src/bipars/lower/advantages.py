@@ -30,6 +30,10 @@ class Scales(NamedTuple):
     high: Float[Array, " reward"]
     """... and the most; `ANY` once an episode has terminated, which is news, too. Before the first reward, -`ANY`."""
 
+    @property
+    def never_varied(self) -> Bool[Array, " reward"]:
+        return self.low == self.high
+
 
 class TermAdvantages(NamedTuple):
     """Advantages of the true reward and of every term, each in units of its own returns.
@@ -62,8 +66,6 @@ class UpdateData(NamedTuple):
     """1 for the learner's own samples, 0 for another policy's, where there are such."""
     by_term: TermAdvantages | None = None
     """Where every term has a critic."""
-    known: Bool[Array, ""] | None = None
-    """The true gradient is told from noise, where somebody looks."""
     progress: Float[Array, ""] = 0.0  # type: ignore[assignment]
     """How much of the run is over."""
     rate: Float[Array, ""] = 1.0  # type: ignore[assignment]
@@ -112,7 +114,8 @@ def estimate_advantages(
     moments = scales.observations
     if moments is not None and not hold:
         moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
-    return jnp.where(low == high, 0.0, advantage), target, unit, Scales(moments, returns, low, high)
+    newer = Scales(moments, returns, low, high)
+    return jnp.where(newer.never_varied, 0.0, advantage), target, unit, newer
 
 
 def normalise(scales: Scales, obs: Float[Array, "time env obs"]) -> Float[Array, "time env obs"]:
@@ -186,8 +189,8 @@ def compute_term_advantages(
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
     each = each.reshape(-1, advantage.shape[-1])
-    never = newer.low == newer.high
-    silent, units = never[-1], jnp.where(never, unit[-1], unit)  # that of a term which never varied means nothing
+    silent = newer.never_varied[-1]
+    units = jnp.where(newer.never_varied, unit[-1], unit)  # that of a term which never varied means nothing
     heard = jnp.where(true_std < SMALL, 0.0, each[:, -1]) if scales.returns is not None else each[:, -1]
     by_term = TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
     return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer

@@ -23,30 +23,30 @@ from bipars.nets.weights import WeightFunction, no_weights
 from bipars.objective import Objective
 from bipars.rollout.batch import Batch
 
-TRIAL = 0.1, 0.25
+TRIAL = 0.1, 0.2
 """Share of the run after which the terms may lose, counted from when the true reward first varied; and after which the
-better group wins by whatever difference, if the true reward can be learned from at all."""
-CLEAR = 3.0
-"""Standard errors between the groups' returns that decide."""
+better group wins by whatever difference, if anything has been learned."""
+CLEAR = 4.0
+"""Standard errors between returns that decide: they are looked at in every round, and many are skewed."""
 MEMORY = 0.95
 """Of earlier episodes, from round to round."""
 FEWEST = 5.0
-"""Episodes of each group without which nothing is decided."""
+"""Episodes without which nothing is said of returns."""
 ROUNDING = 1e-5
 """Of a return."""
 UNDECIDED, TREATED, CONTROL = range(3)
 
 
 class Returns(NamedTuple):
-    """True returns of the newest episodes of each group: the treated, the control group."""
+    """True returns of the newest episodes of several groups."""
 
     episodes: Float[Array, " group"]
     mean: Float[Array, " group"]
     var: Float[Array, " group"]
 
     @staticmethod
-    def none() -> "Returns":
-        return Returns(jnp.zeros(2), jnp.zeros(2), jnp.zeros(2))
+    def none(groups: int) -> "Returns":
+        return Returns(jnp.zeros(groups), jnp.zeros(groups), jnp.zeros(groups))
 
     def update(self, true_return: Float[Array, "time env"], ended: Bool[Array, "time env group"]) -> "Returns":
         old, new = MEMORY * self.episodes, ended.sum(axis=(0, 1))
@@ -58,19 +58,19 @@ class Returns(NamedTuple):
         var = (old * (self.var + self.mean**2) + squares) / some - mean**2
         return Returns(count, mean, jnp.maximum(var, 0.0))
 
-    @property
-    def enough(self) -> Bool[Array, ""]:
-        return jnp.min(self.episodes) >= FEWEST
-
-    @property
-    def t(self) -> Float[Array, ""]:
-        """By how many standard errors the treated are ahead; 0 where there is too little to tell."""
-        pooled = jnp.sum(self.episodes * self.var) / jnp.maximum(jnp.sum(self.episodes), 1e-6)
-        error = jnp.sqrt(pooled * jnp.sum(1 / jnp.maximum(self.episodes, 1e-6)))
-        rounding = ROUNDING * jnp.max(jnp.abs(self.mean))
-        ahead = self.mean[0] - self.mean[1]
-        differ = self.enough & (jnp.abs(ahead) > rounding)
+    def above(self, other: "Returns") -> Float[Array, " group"]:
+        """By how many standard errors these are higher than the others; 0 where there is too little to tell."""
+        episodes = self.episodes + other.episodes
+        pooled = (self.episodes * self.var + other.episodes * other.var) / jnp.maximum(episodes, 1e-6)
+        fewest = jnp.minimum(self.episodes, other.episodes)
+        error = jnp.sqrt(pooled * (1 / jnp.maximum(self.episodes, 1e-6) + 1 / jnp.maximum(other.episodes, 1e-6)))
+        rounding = ROUNDING * jnp.maximum(jnp.abs(self.mean), jnp.abs(other.mean))
+        ahead = self.mean - other.mean
+        differ = (fewest >= FEWEST) & (jnp.abs(ahead) > rounding)
         return jnp.where(differ, ahead / jnp.where(differ, jnp.maximum(error, rounding), 1.0), 0.0)
+
+    def of(self, group: int) -> "Returns":
+        return jax.tree.map(lambda x: x[group], self)
 
 
 class Groups(NamedTuple):
@@ -81,10 +81,18 @@ class Groups(NamedTuple):
     leader: Int[Array, ""]
     """The group that has won, once that is decided."""
     returns: Returns
+    """Of the treated and of the control group."""
+    first: Returns
+    """Of the first episodes of the run."""
     running: Float[Array, " env"]
     """True return so far of the episode in each environment."""
     silent: Float[Array, ""]
     """Share of the run before the true reward first varied."""
+
+    @property
+    def lead(self) -> Float[Array, ""]:
+        """By how many standard errors the treated are ahead."""
+        return self.returns.of(0).above(self.returns.of(1))
 
     @property
     def policy(self) -> Any:
@@ -118,7 +126,8 @@ class ControlGroup:
         treated = self.treated.init(key, weights, observations)
         control = self.control.init(key, weights, observations)._replace(policy=treated.policy)
         undecided = jnp.asarray(UNDECIDED, jnp.int32)
-        return Groups(treated, control, undecided, Returns.none(), jnp.zeros(self.num_envs), jnp.zeros(()))
+        returns, first = Returns.none(2), Returns.none(1)
+        return Groups(treated, control, undecided, returns, first, jnp.zeros(self.num_envs), jnp.zeros(()))
 
     def num_treated(self, groups: Groups) -> Int[Array, ""]:
         """The first so many environments are the treated's."""
@@ -130,7 +139,7 @@ class ControlGroup:
     @compiled
     def act(self, groups: Groups, weights: WeightFunction) -> Policy:
         """The policy of the treated or, before the decision, of the group that is ahead."""
-        behind = (groups.leader == UNDECIDED) & (groups.returns.t < 0)
+        behind = (groups.leader == UNDECIDED) & (groups.lead < 0)
         treated, control = self.treated.act(groups.treated, weights), self.control.act(groups.control, weights)
         return choose(behind, control, treated)
 
@@ -150,12 +159,12 @@ class ControlGroup:
     def learn(self, groups: Groups, upper: Any, data: UpdateData, key: PRNGKeyArray, hook: Hook) -> Learned:
         """The steps of the treated, with the hook, those of the control group, and the decision between them."""
         assert data.by_term is not None
-        assert data.known is not None
         control_key = jax.random.fold_in(key, 2**31)
         learned = self.treated.learn(groups.treated, upper, data, key, hook)
         control = self.learn_control(groups, data.batch, control_key)
         groups = groups._replace(treated=learned.learner, control=control)
-        groups, log = self.decide(groups, data.batch, data.progress, data.by_term.silent, data.known)
+        silent = data.by_term.silent & control.scales.never_varied[-1]
+        groups, log = self.decide(groups, data.batch, data.progress, silent)
         return learned._replace(learner=groups, log=learned.log | log)
 
     @compiled
@@ -174,24 +183,19 @@ class ControlGroup:
 
     @compiled
     def decide(
-        self,
-        groups: Groups,
-        batch: Batch,
-        progress: Float[Array, ""],
-        silent: Bool[Array, ""],
-        known: Bool[Array, ""],
+        self, groups: Groups, batch: Batch, progress: Float[Array, ""], silent: Bool[Array, ""]
     ) -> tuple[Groups, dict[str, Array]]:
         """Between the groups, if that has not been done and there is enough to tell.
 
-        `silent`: the true reward has never varied; `known`: its gradient is told from noise.
+        `silent`: the true reward has never varied.
         """
         groups = self.count_episodes(groups, batch)
         groups = groups._replace(silent=jnp.where(silent, progress, groups.silent))
-        t, undecided = groups.returns.t, groups.leader == UNDECIDED
-        heard = jnp.where(silent | ~groups.returns.enough, 0.0, progress - groups.silent)
-        late = (heard >= TRIAL[1]) & known
+        t, undecided, heard = groups.lead, groups.leader == UNDECIDED, progress - groups.silent
+        learned = jnp.max(groups.returns.above(groups.first)) > CLEAR
+        late = (heard >= TRIAL[1]) & learned
         treated_wins = undecided & ((t > CLEAR) | (late & (t >= 0)))
-        control_wins = undecided & ((heard >= TRIAL[0]) & (t < -CLEAR) | (late & (t < 0)))
+        control_wins = undecided & (((heard >= TRIAL[0]) & (t < -CLEAR)) | (late & (t < 0)))
         leader = jnp.where(treated_wins, TREATED, jnp.where(control_wins, CONTROL, groups.leader)).astype(jnp.int32)
         treated = choose(control_wins, give_policy(groups.control, groups.treated), groups.treated)
         mean = groups.returns.mean
@@ -205,10 +209,14 @@ class ControlGroup:
 
         start = jnp.where(batch.restarted, 0.0, groups.running)
         running, totals = jax.lax.scan(add, start, (batch.reward, batch.done))
-        first = self.is_treated(groups)
-        ended = batch.done[..., None] & jnp.stack([first, ~first], axis=-1)
-        returns = choose(groups.leader == UNDECIDED, groups.returns.update(totals, ended), groups.returns)
-        return groups._replace(returns=returns, running=running)
+        treated = self.is_treated(groups)
+        ended = batch.done[..., None] & jnp.stack([treated, ~treated], axis=-1)
+        early = groups.first.episodes[0] < 2 * FEWEST
+        return groups._replace(
+            returns=choose(groups.leader == UNDECIDED, groups.returns.update(totals, ended), groups.returns),
+            first=choose(early, groups.first.update(totals, batch.done[..., None]), groups.first),
+            running=running,
+        )
 
 
 class NoUpper(NamedTuple):

@@ -100,8 +100,7 @@ class WeightsByEvidence:
     def update(self, state: EvidenceState, learner: Groups, data: UpdateData, key: PRNGKeyArray) -> Updated:
         evidence, found, log = self.weigh(state, learner, data)
         in_units = data.batch._replace(terms=data.terms * state.weights.unit)
-        data = data._replace(batch=in_units, known=found.known)
-        upper, learner, upper_log = self.upper.update(state.upper, learner, data, key)
+        upper, learner, upper_log = self.upper.update(state.upper, learner, data._replace(batch=in_units), key)
         upper = choose(found.known & found.decided, upper, state.upper)
         weights = replace(state.weights, base=found.weights, unit=found.unit, deviation=upper.weights)
         return Updated(EvidenceState(weights, evidence, found.decided, upper), learner, upper_log | log)
