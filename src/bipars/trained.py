@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 from typing import Any, Self
 
-import gymnasium
 import jax
 import numpy as np
 
 from bipars.errors import UsageError
-from bipars.export import LearnedWeightFunction, ShapedEnv
+from bipars.export import LearnedWeightFunction, shape
 from bipars.methods import Method
 from bipars.program import Objects, Program
 from bipars.rollout.acting import ActingPolicy
@@ -91,12 +90,15 @@ class TrainedAgent:
             sampler.action_space,
         )
 
-    def shaped_env(self, env: gymnasium.Env[Any, Any]) -> ShapedEnv:
-        """`env` with the true reward plus every term times its learned weight, for any other library."""
+    def shaped_env(self, env: Any) -> Any:
+        """`env` with the true reward plus every term times its learned weight, for any other library.
+
+        A Gymnasium environment, a Gymnasium vector environment, or a `VecEnv` of Stable-Baselines3.
+        """
         if self._program.algorithm.potential.shapes:
             raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to export")
         reward = TrueReward(self.config.true_reward, self._objects.true_reward)
-        return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
+        return shape(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
 
     def close(self) -> None:
         """Ends the environments; only those with processes of their own (`vector="async"`) need it."""
