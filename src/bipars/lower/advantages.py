@@ -91,7 +91,25 @@ def estimate_advantages(
     hold: bool,
     own: Float[Array, " env"] | None = None,
 ) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
-    """Advantages and value targets of several rewards, the unit that each is in, and newer scales.
+    """Advantages and value targets of several rewards, the unit that each is in, and newer scales."""
+    value, next_value = values(critics, obs, normalise(scales, batch.next_obs), batch.done)
+    advantage, target, unit, newer = advantages_by_values(config, value, next_value, scales, batch, rewards, own)
+    moments = scales.observations
+    if moments is not None and not hold:
+        moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
+    return advantage, target, unit, newer._replace(observations=moments)
+
+
+def advantages_by_values(
+    config: PPOConfig,
+    value: Float[Array, "time env reward"],
+    next_value: Float[Array, "time env reward"],
+    scales: Scales,
+    batch: Batch,
+    rewards: Float[Array, "time env reward"],
+    own: Float[Array, " env"] | None = None,
+) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
+    """The same from what critics, whoever they are, say of the states left and of the states reached.
 
     A reward that has never varied says nothing: its advantages would be its critic's errors, and are 0 instead.
     """
@@ -100,7 +118,6 @@ def estimate_advantages(
         running = jnp.where(batch.restarted, 0.0, returns.running)
         returns = returns._replace(running=running).update(rewards, batch.done, config.gamma)
         unit = returns.std
-    value, next_value = values(critics, obs, normalise(scales, batch.next_obs), batch.done)
     advantage, target = gae(
         rewards / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
     )
@@ -109,10 +126,7 @@ def estimate_advantages(
     most = jnp.where(mine[:, None], rewards, -ANY).max(axis=(0, 1))
     low = jnp.minimum(scales.low, least)
     high = jnp.maximum(scales.high, jnp.where(jnp.any(batch.terminated & mine), ANY, most))
-    moments = scales.observations
-    if moments is not None and not hold:
-        moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
-    return jnp.where(low == high, 0.0, advantage), target, unit, Scales(moments, returns, low, high)
+    return jnp.where(low == high, 0.0, advantage), target, unit, Scales(scales.observations, returns, low, high)
 
 
 def normalise(scales: Scales, obs: Float[Array, "time env obs"]) -> Float[Array, "time env obs"]:

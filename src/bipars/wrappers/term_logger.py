@@ -246,10 +246,11 @@ def as_true_reward(true_reward: str | TermFunction) -> TrueReward:
 
 def environment_title(env: Any) -> str:
     """What to call an environment of whatever kind."""
-    spec = getattr(env, "spec", None)
+    spec = env.get_attr("spec", 0)[0] if is_vec_env(env) else getattr(env, "spec", None)
     if spec is not None:
         return str(spec.id)
-    return type(getattr(env, "unwrapped", env)).__name__
+    inner = env.get_attr("unwrapped", 0)[0] if is_vec_env(env) else getattr(env, "unwrapped", env)
+    return type(inner).__name__
 
 
 def logger_for(env: Any) -> type[TermLogger]:
