@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import gymnasium
-import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
@@ -225,7 +223,7 @@ class ShapedPPO(PPO):
             self._tensor(buffer.log_probs.reshape(-1)),
             self._tensor(modified.reshape(-1)),
             self._tensor(normalised(advantages.true)[0]),
-            np.asarray(advantages.targets),
+            np.array(advantages.targets),
             *weight_inputs,
             terms,
             self._tensor(rollout.done),
@@ -358,8 +356,7 @@ class ShapedPPO(PPO):
         held = read_archive(path)
         asked, single = held.asked, held.single
         model = super().load(path, env, *arguments, _asked=asked, _single=single, _out=absolute(out), **settings)
-        like = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, model.shaping.knowledge))
-        model.shaping.take(decode_tree(held.knowledge, like, f"{path}"))
+        model.shaping.take(decode_tree(held.knowledge, model.shaping.knowledge, f"{path}"))
         model.record.metrics, model.record.snapshots = held.metrics, held.snapshots
         if terms is not None:
             model._evaluator = evaluator_again(asked, single, terms, true_reward, model.seed)
