@@ -118,8 +118,9 @@ class UpperLevel:
     @property
     def climbs(self) -> bool:
         """Whether phi takes steps in this round."""
-        everywhere = self.config.weights.form == "scalar"
-        return not everywhere and self.known if self.by_evidence else True
+        if self.by_evidence:
+            return self.known and self.config.weights.form != "scalar"
+        return self.config.learns_weights
 
     # From a rollout to advantages
 
@@ -145,7 +146,7 @@ class UpperLevel:
         value = self.critics.values(obs, rollout.done.size).reshape(*shape, -1)
         following = np.concatenate([value[1:], self.critics.values(last_obs, shape[1])[None]])
         for time, env, final in rollout.truncations:
-            single = {key: x[None] for key, x in final.items()} if isinstance(final, dict) else final[None]
+            single = {key: x[None] for key, x in final.items()} if isinstance(final, dict) else np.asarray(final)[None]
             following[time, env] = self.critics.values(single, 1)[0]
         base = self.weights.base.cpu().numpy()
         deviation = np.sum((z - base) * rollout.terms, axis=-1, keepdims=True)

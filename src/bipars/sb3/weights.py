@@ -113,4 +113,5 @@ class Weights(nn.Module):
 
 
 def numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().cpu().numpy()
+    """A copy: PyTorch's optimisers write into what they have."""
+    return tensor.detach().cpu().numpy().copy()
