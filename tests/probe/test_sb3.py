@@ -90,7 +90,7 @@ def test_a_term_against_the_reward_is_reversed_and_one_along_it_is_kept(key, sig
     terms = [bipars.RewardTerm.from_info(key), "noise"]
     model = shaped(vector(4), terms=terms, n_steps=128, batch_size=64, n_epochs=4).learn(6_000)
     row = model.metrics[-1]
-    assert sign * row[f"weight/{key}"] > 2 * abs(row["weight/noise"])
+    assert sign * row[f"weight/{key}"] > 0.5
     assert model.report().verdicts[0].advice == advice
     assert row["true_return"] > model.metrics[0]["true_return"] + 2
 
