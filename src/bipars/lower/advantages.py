@@ -199,12 +199,18 @@ def compute_term_advantages(
     flat = target.reshape(-1, target.shape[-1])
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
-    each = each.reshape(-1, advantage.shape[-1])
-    never = newer.low == newer.high
+    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer)
+    return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
+
+
+def term_advantages(
+    each: Float[Array, "sample reward"], true_std: Float[Array, ""], unit: Float[Array, " reward"], scales: Scales
+) -> TermAdvantages:
+    """Of rewards in the order of `compute_term_advantages`, whose advantages spread by `true_std` in the true one."""
+    never = scales.low == scales.high
     silent, units = never[-1], jnp.where(never, unit[-1], unit)  # that of a term which never varied means nothing
     heard = jnp.where(true_std < SMALL, 0.0, each[:, -1]) if scales.returns is not None else each[:, -1]
-    by_term = TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
-    return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
+    return TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
 
 
 def update_data(

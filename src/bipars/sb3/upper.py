@@ -18,7 +18,8 @@ from jaxtyping import Array, Float
 from torch import Tensor
 
 from bipars.envs import spaces
-from bipars.lower.advantages import ANY, Scales, TermAdvantages, advantages_by_values
+from bipars.lower.advantages import ANY, Scales, TermAdvantages, advantages_by_values, term_advantages
+from bipars.lower.control import TREATED
 from bipars.nets.mlp import to_numpy
 from bipars.nets.running import ReturnScale, RunningMoments
 from bipars.nets.spaces import Spaces
@@ -27,7 +28,7 @@ from bipars.rollout.batch import Batch
 from bipars.sb3.critics import LEARNING_RATE, Critics, as_tensors, pieces
 from bipars.sb3.meta_gradient import LogProbability, Samples, advantage_cotangent, true_gradient, weights_gradient
 from bipars.sb3.rollout import Rollout
-from bipars.sb3.weights import Weights
+from bipars.sb3.weights import Weights, numpy
 from bipars.settings.resolved import ResolvedConfig
 from bipars.terms.steps import StepSpaces
 from bipars.upper.evidence import PARTS, Evidence, Found, best_weights
@@ -43,6 +44,8 @@ class Knowledge(NamedTuple):
     returns: RunningMoments
     low: Float[Array, " reward"]
     high: Float[Array, " reward"]
+    heard: np.ndarray
+    """Whether the true gradient was ever told from noise."""
 
 
 class Advantages(NamedTuple):
@@ -99,7 +102,9 @@ class UpperLevel:
         least = jnp.full(rewards, ANY, jnp.float32)
         self.scales = Scales(None, ReturnScale.fresh(envs, rewards), least, -least)
         self.known = True
-        """Whether the true gradient is told from noise, so that phi has something to climb."""
+        """Whether the true gradient is told from noise, so that phi has something to climb ..."""
+        self.heard = np.zeros((), bool)
+        """... and whether it ever was."""
         self.gradient_norms: list[float] = []
         self._theta: dict[str, Tensor] = {}
 
@@ -165,8 +170,12 @@ class UpperLevel:
     def hear(self, log_prob: LogProbability, round: Round, by_term: TermAdvantages) -> dict[str, Any]:
         """What the round's gradients say of each term; from the next round on, the weights that follow."""
         gradients = part_gradients(log_prob, round, by_term)
-        self.evidence, found, t = add_evidence(self.evidence, gradients, by_term, self.config.weights.initial)
+        held = numpy(self.weights.base / self.weights.unit)
+        self.evidence, found, t = add_evidence(
+            self.evidence, gradients, by_term, self.config.weights.initial, held, self.heard
+        )
         self.known = bool(found.known)
+        self.heard = np.asarray(self.heard | self.known)
         if self.by_evidence:
             self._next = found
         return {"agreement_t": np.asarray(t[1:]), "true_gradient_t": np.asarray(t[0])}
@@ -234,7 +243,7 @@ class UpperLevel:
     def knowledge(self) -> Knowledge:
         low, high, returns = self.scales.low, self.scales.high, self.scales.returns
         assert returns is not None
-        return Knowledge(self.weights.as_tree(), self.evidence, self.moments, returns.moments, low, high)
+        return Knowledge(self.weights.as_tree(), self.evidence, self.moments, returns.moments, low, high, self.heard)
 
     def take(self, knowledge: Knowledge) -> None:
         assert self.scales.returns is not None
@@ -242,6 +251,7 @@ class UpperLevel:
         self.evidence, self.moments = jax.tree.map(jnp.asarray, (knowledge.evidence, knowledge.observations))
         returns = self.scales.returns._replace(moments=jax.tree.map(jnp.asarray, knowledge.returns))
         self.scales = Scales(None, returns, jnp.asarray(knowledge.low), jnp.asarray(knowledge.high))
+        self.heard = np.asarray(knowledge.heard)
 
 
 MOST_INPUTS = 2048
@@ -269,8 +279,7 @@ def compute_advantages(
     advantage, target, unit, newer = advantages_by_values(ppo, value, next_value, scales, batch, rewards)
     counts = jnp.concatenate([base, jnp.ones(2)]) * unit
     each = advantage.reshape(-1, advantage.shape[-1])
-    silent = newer.low[-1] == newer.high[-1]
-    by_term = TermAdvantages(each[:, -1], each[:, :-2], unit[-1], unit[:-2], silent)
+    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer)
     unexplained = jnp.var(each[:, -1]) / (jnp.var(target[..., -1]) + 1e-8)
     targets = target.reshape(-1, target.shape[-1])
     return Advantages(advantage @ counts, target @ counts, each[:, -1], targets, by_term, newer, 1 - unexplained)
@@ -278,11 +287,19 @@ def compute_advantages(
 
 @jax.jit
 def add_evidence(
-    evidence: Evidence, gradients: Float[Array, "part reward theta"], by_term: TermAdvantages, initial: float
+    evidence: Evidence,
+    gradients: Float[Array, "part reward theta"],
+    by_term: TermAdvantages,
+    initial: float,
+    held: Float[Array, " term"],
+    heard: np.ndarray,
 ) -> tuple[Evidence, Found, Float[Array, " reward"]]:
-    """The evidence after one more batch, the weights that follow from it, and how clear it is."""
+    """The evidence after one more batch, the weights that follow from it, and how clear it is.
+
+    With no control group to lose against, the terms lead from the start.
+    """
     evidence = evidence.add(gradients, jnp.ones(len(gradients)))
-    found = best_weights(evidence, by_term, initial, lost=jnp.zeros((), bool))
+    found = best_weights(evidence, by_term, initial, jnp.asarray(TREATED), held, heard)
     return evidence, found, evidence.t
 
 
