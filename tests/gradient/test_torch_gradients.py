@@ -140,7 +140,7 @@ def torch_weights(weights, continuous, num_terms, form):
 def test_the_weight_function_is_that_of_jax_and_back(continuous, num_terms, form, by_evidence):
     env = CartPole(continuous=continuous)
     sizes = Spaces(env.observation_size, env.actions)
-    config = ResolvedWeights(form=form, hidden=(4, 3), by_evidence=by_evidence, initial=0.1, low=-0.2, high=0.2)
+    config = ResolvedWeights(form=form, hidden=(4, 3), by_evidence=by_evidence, initial=0.125, low=-0.2, high=0.2)
     tree = make_weights(jax.random.key(3), config, sizes, num_terms)
     tree = jax.tree.map(lambda x: x + 0.5 * jax.random.normal(jax.random.key(x.size), x.shape), tree)
     made = Weights(config, sizes, num_terms).double()

@@ -299,7 +299,7 @@ def add_evidence(
     With no control group to lose against, the terms lead from the start.
     """
     evidence = evidence.add(gradients, jnp.ones(len(gradients)))
-    found = best_weights(evidence, by_term, initial, jnp.asarray(TREATED), held, heard)
+    found = best_weights(evidence, by_term, initial, jnp.asarray(TREATED), held, jnp.asarray(heard))
     return evidence, found, evidence.t
 
 
