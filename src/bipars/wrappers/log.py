@@ -77,7 +77,7 @@ class TermLog:
         """A table of every reward: its distribution over steps, per episode, and its correlation with the true one."""
         table = Table(title=f"{self.steps:,} steps, {len(self.episodes):,} episodes", box=box.ASCII2, width=WIDTH)
         table.add_column("", overflow="fold")
-        for name in ("mean", "std", "min", "max", "per episode", "corr. with r"):
+        for name in ("mean", "std", "min", "max", "per episode", "corr."):
             table.add_column(name, justify="right", no_wrap=True)
         count = max(self.steps, 1)
         mean = self._sum / count
@@ -89,7 +89,7 @@ class TermLog:
             both = std[0] * std[k]
             figures = (mean[k], std[k], self._low[k], self._high[k], np.mean(sums) if sums else np.nan)
             correlation = f"{covariance[0, k] / both:+.2f}" if both > 0 else "-"
-            table.add_row(name, *(f"{x:.4g}" if np.isfinite(x) else "-" for x in figures), correlation)
+            table.add_row(name, *(f"{x:.3g}" if np.isfinite(x) else "-" for x in figures), correlation)
         return as_text(table)
 
 
