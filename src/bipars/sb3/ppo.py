@@ -354,6 +354,7 @@ class ShapedPPO(PPO):
     ) -> Self:
         """As `PPO.load`. Functions are not stored: to learn further, pass `terms` (and a `true_reward`) again."""
         held = read_archive(path)
+        env = gymnasium.make(env) if isinstance(env, str) else env
         asked, single = held.asked, held.single
         model = super().load(path, env, *arguments, _asked=asked, _single=single, _out=absolute(out), **settings)
         model.shaping.take(decode_tree(held.knowledge, model.shaping.knowledge, f"{path}"))
