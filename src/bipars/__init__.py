@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from bipars.shaping.given import Potential
     from bipars.terms.term import RewardTerm
+    from bipars.wrappers.term_logger import TermLogger
 
 _HOMES = {
     "BiPaRS": "agent",
@@ -38,6 +39,7 @@ _HOMES = {
     "Potential": "shaping.given",
     "RewardTerm": "terms.term",
     "TensorBoard": "integrations.callbacks",
+    "TermLogger": "wrappers.term_logger",
     "UpperConfig": "settings.config",
     "WeightConfig": "settings.config",
     "Report": "report.report",
@@ -49,7 +51,7 @@ __version__ = "0.2.0"
 __all__ = [
     "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DDPGUpperConfig", "DPBAConfig",
     "LearnedWeightFunction", "Method", "PPOConfig", "Potential", "Report", "RewardTerm", "TensorBoard",
-    "UpperConfig", "WeightConfig", "__version__", "compare", "envs", "load_results",
+    "TermLogger", "UpperConfig", "WeightConfig", "__version__", "compare", "envs", "load_results",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from bipars.methods import Method, find_method
 from bipars.metrics import summarise
 from bipars.program import LearnedWeights, build, complete, configure
 from bipars.report.compare import FROZEN, ROLES, comparison_method
-from bipars.report.report import Report, make_report
+from bipars.report.report import Report, make_report, report_record
 from bipars.results.panels import collect
 from bipars.rollout.finite import check_finite
 from bipars.rollout.make import Env, environment_name
@@ -29,7 +29,7 @@ from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.objects import Terms, as_terms, method_name, potential_name, take_objects
 from bipars.runs.progress import describe, make_bar
 from bipars.runs.reuse import reusing
-from bipars.runs.snapshots import encode_snapshot, glance, snapshot_rounds
+from bipars.runs.snapshots import encode_snapshot, glance, snapshot_due
 from bipars.runs.stopping import stop_requests
 from bipars.settings.config import DDPGConfig, DDPGUpperConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.settings.importing import agree_typed
@@ -38,8 +38,6 @@ from bipars.terms.term import TermFunction
 from bipars.terms.values import odd_terms
 from bipars.trained import TrainedAgent, whole_number
 
-APART = 0.05
-"""Snapshots of an agent that learns in many small pieces are at least this part of its training apart."""
 ENDLESS = 10**12
 """Steps of training, where nobody has said how many."""
 
@@ -152,10 +150,7 @@ class BiPaRS(TrainedAgent):
             raise UsageError(
                 "this agent has not learned yet, so there is nothing to report: call agent.learn(...) first"
             )
-        with tempfile.TemporaryDirectory() as place:
-            run = RunDirectory.create(Path(place) / "agent", self.config, "agent", self._recorded)
-            self._write_record(run)
-            return make_report(collect(run.path), path)
+        return report_record(self.config, "agent", self._recorded, self.metrics, self._snapshots, path)
 
     def _update(self, end: int, start: int) -> dict[str, Any]:
         names = self._program.term_names
@@ -168,8 +163,7 @@ class BiPaRS(TrainedAgent):
         if self._rounds == 1 and names:
             for line in odd_terms(np.asarray(stats.terms), names):
                 warnings.warn(line, stacklevel=3)
-        last = max(self._snapshots, default=0)
-        if self._rounds - start in snapshot_rounds(end - start) and self._rounds - last >= APART * self._rounds:
+        if snapshot_due(self._rounds, start, end, max(self._snapshots, default=0)):
             self._snapshots[self._rounds] = encode_snapshot(glance(state, stats.visited, len(names)))
         return row
 

@@ -26,8 +26,11 @@ from bipars.nets.weights import WeightFunction, make_weights
 from bipars.runs.checkpoint import decode_tree, encode_tree
 from bipars.runs.files import read_file, write_atomically
 from bipars.settings.resolved import ResolvedWeights
-from bipars.terms.term import CompiledTerm, RewardTerm
+from bipars.terms.steps import StepSpaces, StepTerms
+from bipars.terms.term import RewardTerm
 from bipars.terms.true_reward import TrueReward
+from bipars.wrappers.shaped import ShapedVectorEnv
+from bipars.wrappers.term_logger import VectorTermLogger, logger_for
 
 FORMAT = "bipars weight function 1"
 
@@ -125,12 +128,10 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
             self, weight_function=weight_function, terms=terms, true_reward=true_reward, term_params=term_params
         )
         gymnasium.Wrapper.__init__(self, env)
-        for name in ("observation_space", "action_space"):
-            expected, found = getattr(weight_function, name), getattr(env, name)
-            if _sizes(expected) != _sizes(found):
-                raise UsageError(f"the weights were learned with {name} {expected}; this environment has {found}")
-        self.weight_function, self.terms, self.true_reward = weight_function, tuple(terms), true_reward
-        self.term_params = to_numpy(tuple(term_params)) or ((),) * len(self.terms)
+        check_spaces(weight_function, env)
+        self.weight_function, self.terms = weight_function, tuple(terms)
+        single = StepSpaces(env.observation_space, env.action_space)
+        self.evaluator = StepTerms(terms, true_reward, single, tuple(term_params) or ((),) * len(self.terms))
         self._obs: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -140,14 +141,7 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         next_obs, reward, terminated, truncated, info = self.env.step(action)
-        step = (self._obs, action, next_obs, info)
-        values = np.array(
-            [
-                term.on_step(params, *self._as_seen(term, step), self.np_random)
-                for term, params in zip(self.terms, self.term_params, strict=True)
-            ]
-        )
-        true = self.true_reward.on_step(float(reward), *step, values)
+        values, true = self.evaluator.one(self._obs, action, next_obs, float(reward), info, self.np_random)
         weights = self.weight_function(self._obs, action)
         info = {**info, "true_reward": true}
         for term, value, weight in zip(self.terms, values, weights, strict=True):
@@ -155,14 +149,31 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
         self._obs = copy.deepcopy(next_obs)
         return next_obs, true + float(weights @ values), terminated, truncated, info
 
-    def _as_seen(self, term: RewardTerm, step: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
-        """Terms of ours see flat observations and the policy's actions, terms of yours what the environment has."""
-        if not isinstance(term, CompiledTerm):
-            return step
-        obs, action, next_obs, info = step
-        space = self.observation_space
-        chosen = spaces.policy_action(self.action_space, np.asarray(action))
-        return spaces.flatten(space, obs, lead=0), chosen, spaces.flatten(space, next_obs, lead=0), info
+
+def shape(
+    env: Any, weight_function: LearnedWeightFunction, terms: Sequence[RewardTerm], true_reward: TrueReward, params: Any
+) -> Any:
+    """An environment of whatever kind with the true reward plus every term times its frozen weight."""
+    if isinstance(env, gymnasium.Env):
+        return ShapedEnv(env, weight_function, terms, true_reward, params)
+    kind = logger_for(env)  # or an error that says what would do
+    observation_space = getattr(env, "single_observation_space", env.observation_space)
+    single = StepSpaces(observation_space, getattr(env, "single_action_space", env.action_space))
+    check_spaces(weight_function, single)
+    evaluator = StepTerms(terms, true_reward, single, tuple(params) or ((),) * len(terms))
+    if kind is VectorTermLogger:
+        return ShapedVectorEnv(env, weight_function, evaluator)
+    from bipars.wrappers.vec_env import ShapedVecEnv
+
+    return ShapedVecEnv.with_weights(env, weight_function, evaluator)
+
+
+def check_spaces(weight_function: LearnedWeightFunction, env: Any) -> None:
+    """Refuses environments that the weights were not learned for."""
+    for name in ("observation_space", "action_space"):
+        expected, found = getattr(weight_function, name), getattr(env, name)
+        if _sizes(expected) != _sizes(found):
+            raise UsageError(f"the weights were learned with {name} {expected}; this environment has {found}")
 
 
 def _sizes(space: Space[Any]) -> Any:

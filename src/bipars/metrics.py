@@ -32,7 +32,12 @@ METRICS = (
         "progress",
         "names of numbers that were not finite and are stored as null, such as a return when no episode ended",
     ),
-    Metric("evaluation_return", "evaluation", "true return of greedy episodes after the update, mean", "true return"),
+    Metric(
+        "evaluation_return",
+        "evaluation",
+        "true return of greedy episodes after the update, mean; with `bipars.sb3`, of the training episodes that ended",
+        "true return",
+    ),
     Metric(
         "evaluation_length",
         "evaluation",

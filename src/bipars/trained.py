@@ -4,12 +4,11 @@ import os
 from pathlib import Path
 from typing import Any, Self
 
-import gymnasium
 import jax
 import numpy as np
 
 from bipars.errors import UsageError
-from bipars.export import LearnedWeightFunction, ShapedEnv
+from bipars.export import LearnedWeightFunction, shape
 from bipars.methods import Method
 from bipars.program import Objects, Program
 from bipars.rollout.acting import ActingPolicy
@@ -18,10 +17,9 @@ from bipars.rollout.make import Env
 from bipars.runs.checkpoint import replace_checkpoint, settings_digest
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
-from bipars.runs.files import write_atomically
-from bipars.runs.metrics import encode_row
 from bipars.runs.objects import Terms, as_terms, names_without, objects_again
-from bipars.runs.snapshots import read_snapshots, snapshot_file, write_snapshot
+from bipars.runs.record import write_record
+from bipars.runs.snapshots import read_snapshots
 from bipars.settings.importing import agree, agree_typed, named_code, require_agreed
 from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import Potential
@@ -91,12 +89,15 @@ class TrainedAgent:
             sampler.action_space,
         )
 
-    def shaped_env(self, env: gymnasium.Env[Any, Any]) -> ShapedEnv:
-        """`env` with the true reward plus every term times its learned weight, for any other library."""
+    def shaped_env(self, env: Any) -> Any:
+        """`env` with the true reward plus every term times its learned weight, for any other library.
+
+        A Gymnasium environment, a Gymnasium vector environment, or a `VecEnv` of Stable-Baselines3.
+        """
         if self._program.algorithm.potential.shapes:
             raise UsageError(f"method '{self.config.method}' shapes by a potential; it has no weights to export")
         reward = TrueReward(self.config.true_reward, self._objects.true_reward)
-        return ShapedEnv(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
+        return shape(env, self.weight_function(), self.terms, reward, self._state.env.term_params)
 
     def close(self) -> None:
         """Ends the environments; only those with processes of their own (`vector="async"`) need it."""
@@ -120,18 +121,9 @@ class TrainedAgent:
         """
         run = RunDirectory.create(path, self.config, "agent", self._recorded)
         with run.owned():
-            self._write_record(run)
+            write_record(run, self.metrics, self._snapshots)
             replace_checkpoint(run.checkpoints, self._rounds, self._state, settings_digest(self.config))
         return run.path
-
-    def _write_record(self, run: RunDirectory) -> None:
-        """What a report needs: the metrics, and how the weights looked at some of the updates."""
-        if self.metrics:
-            write_atomically(run.metrics_file, b"".join(map(encode_row, self.metrics)))
-        for round, content in self._snapshots.items():
-            write_snapshot(run, round, content)
-        for round in read_snapshots(run).keys() - self._snapshots.keys():
-            snapshot_file(run, round).unlink()
 
     @classmethod
     def load(

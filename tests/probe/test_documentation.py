@@ -111,7 +111,12 @@ def finished_runs(path):
 
 THERE_BEFORE = {"docs/suites.md": {"runs/fig3": finished_runs}}
 """What a page's reader has by then."""
-PACKAGES = {"docs/monks.md": "pettingzoo", "docs/suites.md": "polars"}
+PACKAGES = {
+    "README.md": "stable_baselines3",
+    "docs/monks.md": "pettingzoo",
+    "docs/suites.md": "polars",
+    "docs/your-trainer.md": "stable_baselines3",
+}
 """What a page tells its reader to install."""
 
 
@@ -121,6 +126,10 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
         pytest.importorskip(PACKAGES[page])
     learn = bipars.BiPaRS.learn
     monkeypatch.setattr(bipars.BiPaRS, "learn", lambda self, total_timesteps, **more: learn(self, 1, **more))
+    if PACKAGES.get(page) == "stable_baselines3":
+        ppo = pytest.importorskip("stable_baselines3").PPO
+        learn_ppo = ppo.learn
+        monkeypatch.setattr(ppo, "learn", lambda self, total_timesteps, **more: learn_ppo(self, 1, **more))
     monkeypatch.chdir(tmp_path)
     for path, make in THERE_BEFORE.get(page, {}).items():
         make(tmp_path / path)

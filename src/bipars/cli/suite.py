@@ -82,7 +82,7 @@ class Resume:
 
     def run(self) -> int:
         from bipars.report.text import show_results
-        from bipars.runs.directory import find_runs, saved_agent_message
+        from bipars.runs.directory import find_runs, in_python_message
         from bipars.suite.finish import FAILED, STOPPED, finish, runner_of
         from bipars.suite.manifest import is_suite, read_manifest
         from bipars.suite.work import existing
@@ -100,7 +100,7 @@ class Resume:
             except BiparsError as error:
                 damaged.append(error)
         if not runs:
-            raise damaged[0] if damaged else UsageError(saved_agent_message(found[0]))
+            raise damaged[0] if damaged else UsageError(in_python_message(found[0]))
         for damage in damaged:
             print(f"DAMAGED {damage}", file=sys.stderr)
         settle_imports(self.allow_imports)

@@ -93,7 +93,25 @@ def estimate_advantages(
     hold: bool,
     own: Float[Array, " env"] | None = None,
 ) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
-    """Advantages and value targets of several rewards, the unit that each is in, and newer scales.
+    """Advantages and value targets of several rewards, the unit that each is in, and newer scales."""
+    value, next_value = values(critics, obs, normalise(scales, batch.next_obs), batch.done)
+    advantage, target, unit, newer = advantages_by_values(config, value, next_value, scales, batch, rewards, own)
+    moments = scales.observations
+    if moments is not None and not hold:
+        moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
+    return advantage, target, unit, newer._replace(observations=moments)
+
+
+def advantages_by_values(
+    config: PPOConfig,
+    value: Float[Array, "time env reward"],
+    next_value: Float[Array, "time env reward"],
+    scales: Scales,
+    batch: Batch,
+    rewards: Float[Array, "time env reward"],
+    own: Float[Array, " env"] | None = None,
+) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
+    """The same from what critics, whoever they are, say of the states left and of the states reached.
 
     A reward that has never varied says nothing: its advantages would be its critic's errors, and are 0 instead.
     """
@@ -102,7 +120,6 @@ def estimate_advantages(
         running = jnp.where(batch.restarted, 0.0, returns.running)
         returns = returns._replace(running=running).update(rewards, batch.done, config.gamma)
         unit = returns.std
-    value, next_value = values(critics, obs, normalise(scales, batch.next_obs), batch.done)
     advantage, target = gae(
         rewards / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
     )
@@ -111,10 +128,7 @@ def estimate_advantages(
     most = jnp.where(mine[:, None], rewards, -ANY).max(axis=(0, 1))
     low = jnp.minimum(scales.low, least)
     high = jnp.maximum(scales.high, jnp.where(jnp.any(batch.terminated & mine), ANY, most))
-    moments = scales.observations
-    if moments is not None and not hold:
-        moments = moments.update(batch.obs.reshape(-1, batch.obs.shape[-1]))
-    newer = Scales(moments, returns, low, high)
+    newer = Scales(scales.observations, returns, low, high)
     return jnp.where(newer.never_varied, 0.0, advantage), target, unit, newer
 
 
@@ -188,12 +202,18 @@ def compute_term_advantages(
     flat = target.reshape(-1, target.shape[-1])
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
-    each = each.reshape(-1, advantage.shape[-1])
-    silent = newer.never_varied[-1]
-    units = jnp.where(newer.never_varied, unit[-1], unit)  # that of a term which never varied means nothing
-    heard = jnp.where(true_std < SMALL, 0.0, each[:, -1]) if scales.returns is not None else each[:, -1]
-    by_term = TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
+    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer)
     return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
+
+
+def term_advantages(
+    each: Float[Array, "sample reward"], true_std: Float[Array, ""], unit: Float[Array, " reward"], scales: Scales
+) -> TermAdvantages:
+    """Of rewards in the order of `compute_term_advantages`, whose advantages spread by `true_std` in the true one."""
+    silent = scales.never_varied[-1]
+    units = jnp.where(scales.never_varied, unit[-1], unit)  # that of a term which never varied means nothing
+    heard = jnp.where(true_std < SMALL, 0.0, each[:, -1]) if scales.returns is not None else each[:, -1]
+    return TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
 
 
 def update_data(

@@ -22,7 +22,7 @@ from bipars.results.panels import (
     method_role,
 )
 from bipars.results.summary import short_name
-from bipars.runs.directory import RunDirectory, seed_directory
+from bipars.runs.directory import KINDS, RunDirectory, seed_directory
 from bipars.runs.files import refuse_outside
 from bipars.runs.reuse import reusing
 from bipars.settings.resolved import ResolvedConfig
@@ -79,9 +79,10 @@ def missing_runs(collection: Collection, compare: bool = True, ablate: bool = Fa
 
 def refuse_agents(cell: Cell) -> None:
     """An agent of Python may hold functions that no other process has."""
-    if any(record.run.kind == "agent" for record in cell.records):
+    run = next((record.run for record in cell.records if record.run.in_python), None)
+    if run is not None:
         raise UsageError(
-            f"{cell.records[0].run.path} is a saved agent; --compare and --ablate are for runs of `bipars train`. "
+            f"{run.path} is {KINDS[run.kind]}; --compare and --ablate are for runs of `bipars train`. "
             "In Python, bipars.compare(...) trains the same comparisons"
         )
 

@@ -2,16 +2,22 @@
 
 import html
 import os
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bipars.errors import UsageError
 from bipars.report.build import write_report
 from bipars.report.text import verdict_text
-from bipars.results.panels import Collection
+from bipars.results.panels import Collection, collect
 from bipars.results.summary import short_name
 from bipars.results.verdict import Verdict, judgements
 from bipars.results.wording import STRENGTHS
+from bipars.runs.directory import Kind, RunDirectory
+from bipars.runs.record import write_record
+from bipars.settings.resolved import ResolvedConfig
 
 COLOURS = {"keep": "#00734f", "drop": "#5b6570", "reverse": "#8a3d8f", "unsure": "#8a5a00"}
 MARK = b'<meta name="generator" content="bipars report">'
@@ -63,6 +69,21 @@ def make_report(collection: Collection, path: str | os.PathLike[str] | None = No
         verdict_text(collection),
         page,
     )
+
+
+def report_record(
+    config: ResolvedConfig,
+    kind: Kind,
+    objects: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]],
+    snapshots: Mapping[int, bytes],
+    path: str | os.PathLike[str] | None,
+) -> Report:
+    """Of an agent in memory."""
+    with tempfile.TemporaryDirectory() as place:
+        run = RunDirectory.create(Path(place) / "agent", config, kind, objects)
+        write_record(run, metrics, snapshots)
+        return make_report(collect(run.path), path)
 
 
 def check_page(path: Path, name: str = "--out") -> None:

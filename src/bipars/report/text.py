@@ -144,7 +144,7 @@ def no_verdict(panel: Panel) -> str:
 def hints(panel: Panel, judgement: Judgement, root: Path) -> list[tuple[str, str]]:
     """What a verdict lacks, and what to type for it."""
     found = []
-    if any(record.run.kind == "agent" for record in judgement.cell.records):
+    if any(record.run.in_python for record in judgement.cell.records):
         lacks = judgement.together.missing and judgement.together.silence is None
         return [("What the terms gain is known from several seeds, with and without them:", COMPARE)] if lacks else []
     if judgement.together.missing:

@@ -208,7 +208,7 @@ def read_record(run: RunDirectory) -> Record:
     config, state = run.config, run.state
     try:
         rows = run.metrics
-        if run.kind == "agent" and rows:  # it learned as long as it was asked to
+        if run.in_python and rows:  # it learned as long as it was asked to
             return Record(run, replace(config, steps=rows[-1]["step"]), rows, "done")
     except CheckpointError as error:
         return Record(run, config, [], "unreadable", str(error))

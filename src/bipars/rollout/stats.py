@@ -76,7 +76,7 @@ SAMPLE_NUMBERS = 65_536
 
 def sample_visited(batch: Batch) -> Visited:
     total, size = batch.reward.size, batch.obs.shape[-1]
-    count = min(SAMPLE, max(1, SAMPLE_NUMBERS // size), total)
+    count = min(SAMPLE, max(1, SAMPLE_NUMBERS // max(1, size)), total)
     index = np.arange(count) * total // count
 
     def pick(x: Array) -> Array:

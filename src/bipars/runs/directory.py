@@ -29,8 +29,8 @@ from bipars.runs.versions import env_spec, versions
 from bipars.settings.importing import named_code
 from bipars.settings.resolved import ResolvedConfig
 
-Kind = Literal["run", "agent"]
-"""Made by training on disk, or by `agent.save`."""
+Kind = Literal["run", "agent", "sb3"]
+"""Made by training on disk, by `agent.save`, or by `bipars.sb3.ShapedPPO`."""
 State = Literal["done", "running", "failed", "stopped", "waiting"]
 """`running`: a live process owns it. `waiting`: nothing has come of it yet."""
 
@@ -42,6 +42,10 @@ LONGEST_NAME = 1_000
 """Characters of a setting that is text ..."""
 LONGEST_ERROR = 5_000
 """... and of why a run failed."""
+
+
+KINDS = {"agent": "a saved agent", "sb3": "the record of a bipars.sb3.ShapedPPO"}
+"""What is no training run, in words."""
 
 
 class RunDirectory:
@@ -79,7 +83,7 @@ class RunDirectory:
         `objects` says what of it were Python objects, which no file can hold.
         """
         run = RunDirectory(path)
-        elsewhere = "Choose another --out" if kind == "run" else "Save to another directory"
+        elsewhere = {"run": "Choose another --out", "sb3": "Choose another out"}.get(kind, "Save to another directory")
         own = None if objects is None else dict(objects)
         refuse_links(*run.written)
         try:
@@ -112,14 +116,14 @@ class RunDirectory:
 
     def _check_same(self, config: ResolvedConfig, kind: Kind, objects: dict[str, Any] | None, elsewhere: str) -> None:
         if self.kind != kind:
-            what = "a saved agent" if self.kind == "agent" else "a training run, whose files saving would destroy"
+            what = "a training run, whose files saving would destroy" if self.kind == "run" else KINDS[self.kind]
             raise RunDirectoryError(f"{self.path} is {what}. {elsewhere}")
         existing = _with_absolute_source(self.config)
         difference = _difference(existing.flat(), _with_absolute_source(config).flat())
         if not difference and objects != self.objects:
             difference = f"your own Python objects: {self.objects} there, {objects} now"
         if difference:
-            what = "a run" if kind == "run" else "an agent"
+            what = "an agent" if kind == "agent" else "a run"
             raise RunDirectoryError(
                 f"{self.path} holds {what} with other settings ({difference}). {elsewhere}, or delete it"
             )
@@ -141,7 +145,13 @@ class RunDirectory:
 
     @property
     def kind(self) -> Kind:
-        return "agent" if self._about.get("kind") == "agent" else "run"
+        kind = self._about.get("kind")
+        return kind if kind in KINDS else "run"
+
+    @property
+    def in_python(self) -> bool:
+        """Whether it was trained in Python, for as long as it was asked to, and cannot go on without Python."""
+        return self.kind != "run"
 
     @property
     def objects(self) -> dict[str, Any] | None:
@@ -287,11 +297,11 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, dict) and all(map(is_number, value.values()))
 
 
-def saved_agent_message(run: RunDirectory) -> str:
-    return (
-        f"{run.path} is a saved agent, not a training run. Go on with it in Python: "
-        f"agent = bipars.BiPaRS.load({str(run.path)!r}); agent.learn(...)"
-    )
+def in_python_message(run: RunDirectory) -> str:
+    again = "model = bipars.sb3.ShapedPPO.load(...); model.learn(...)"
+    if run.kind == "agent":
+        again = f"agent = bipars.BiPaRS.load({str(run.path)!r}); agent.learn(...)"
+    return f"{run.path} is {KINDS[run.kind]}, not a training run. Go on with it in Python: {again}"
 
 
 def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:

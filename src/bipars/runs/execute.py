@@ -26,7 +26,7 @@ from bipars.runs.checkpoint import (
     settings_digest,
     verified_checkpoints,
 )
-from bipars.runs.directory import RunDirectory, saved_agent_message
+from bipars.runs.directory import RunDirectory, in_python_message
 from bipars.runs.files import read_file, sha256, write_atomically, write_checked, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
 from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
@@ -50,8 +50,8 @@ def execute(
     `learned` is where the run whose weights it reuses stands here, if elsewhere than recorded; `wait` are the seconds
     that an owner of the directory gets to leave.
     """
-    if run.kind == "agent":
-        raise RunDirectoryError(saved_agent_message(run))
+    if run.in_python:
+        raise RunDirectoryError(in_python_message(run))
     with run.owned(wait):
         if run.finished:
             return True

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bipars.errors import UsageError
 from bipars.methods import find_method
-from bipars.runs.directory import RunDirectory, seed_directory
+from bipars.runs.directory import KINDS, RunDirectory, seed_directory
 from bipars.settings.resolved import ResolvedConfig
 
 
@@ -20,8 +20,8 @@ def with_weights_from(config: ResolvedConfig, source: str | Path | None, seed: i
     path = seed_directory(source, seed)
     run = RunDirectory(path if path.is_dir() else source)
     learned = run.config
-    if run.kind == "agent":
-        raise UsageError(f"{run.path} is a saved agent; weights are reused from a finished run of `bipars train`")
+    if run.in_python:
+        raise UsageError(f"{run.path} is {KINDS[run.kind]}; weights are reused from a finished run of `bipars train`")
     check_reuse(config, learned, str(run.path))
     if learned.seed != seed and any(term.startswith("random") for term in config.terms):
         raise UsageError(

@@ -26,6 +26,8 @@ from bipars.runs.recording import Episode, record_episode, weigh
 from bipars.train import TrainState
 
 COUNT = 10
+APART = 0.05
+"""Snapshots of an agent that learns in many small pieces are at least this part of its training apart."""
 
 
 class Content(NamedTuple):
@@ -97,6 +99,11 @@ class Snapshot:
 def snapshot_rounds(rounds: int) -> set[int]:
     """Every tenth of a run, and its end."""
     return {-(-rounds * i // COUNT) for i in range(1, COUNT + 1)}
+
+
+def snapshot_due(round: int, start: int, end: int, last: int) -> bool:
+    """The same for an agent that learns in pieces, this one from `start` to `end`, where the newest is of `last`."""
+    return round - start in snapshot_rounds(end - start) and round - last >= APART * round
 
 
 def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: int) -> Content:
@@ -205,6 +212,6 @@ def checked(snapshot: Snapshot, run: RunDirectory) -> Snapshot:
         if array.shape != shape or array.dtype.kind not in "fiu":
             raise ValueError(f"{name} is {array.dtype}{list(array.shape)}; expected numbers of shape {list(shape)}")
     finite = all(np.isfinite(array).all() for array in snapshot.arrays.values())
-    if not (count and (steps or run.kind == "agent") and finite):
+    if not (count and (steps or run.in_python) and finite):
         raise ValueError("it is empty, or holds what is no finite number")
     return snapshot

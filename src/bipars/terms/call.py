@@ -123,8 +123,8 @@ def call_on_step(
     return single_number(what, np.asarray(fn(*step, {key: np.asarray([info[key]]) for key in info}))[0])
 
 
-def pick(x: Any, index: int) -> Any:
-    """One entry of an array, or of every array of a nested observation."""
+def pick(x: Any, index: Any) -> Any:
+    """One entry of an array, or of every array of a nested observation; or several."""
     return x[index] if isinstance(x, np.ndarray) else jax.tree.map(lambda leaf: leaf[index], x)
 
 

@@ -1,0 +1,274 @@
+"""`TermLogger`: looks at every term and the true reward, in whatever trainer, and learns nothing.
+
+One name for three kinds of environment: a Gymnasium environment, a Gymnasium vector environment, and a `VecEnv` of
+Stable-Baselines3. What comes back is of the same kind, so the trainer does not notice.
+"""
+
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from bipars.envs.host_batch import StepInfo
+from bipars.errors import UsageError
+from bipars.runs.objects import Terms, as_terms
+from bipars.terms.builtin import make_term, task_term
+from bipars.terms.call import pick
+from bipars.terms.steps import StepSpaces, StepTerms
+from bipars.terms.term import RewardTerm, TermFunction
+from bipars.terms.true_reward import TrueReward
+from bipars.wrappers.log import TermLog, terms_table
+
+ENDED = "episode_terms"
+"""Key of `info` that holds the sums of an episode, at its last step."""
+
+
+class TermLogger:
+    """Evaluates reward terms at every step of an environment and logs them, and the true reward, apart.
+
+        env = TermLogger(env, terms=[RewardTerm("upright", upright), RewardTerm.from_info("reward_ctrl")])
+
+    The reward that the trainer sees stays as it is. `info` has `true_reward` and `term/NAME` at every step, and at the
+    last one of an episode their sums under `episode_terms`; `episodes` has those of all episodes so far, `path` is a
+    file that gets a row of JSON for each, and `print(env.summary())` shows a table. A table of the terms is printed at
+    the start, unless `verbose` is False. `true_reward` is as in `bipars.BiPaRS`.
+    """
+
+    log: TermLog
+    evaluator: StepTerms
+
+    def __new__(cls, env: Any, *arguments: Any, **settings: Any) -> "TermLogger":
+        return object.__new__(logger_for(env) if cls is TermLogger else cls)
+
+    def __init__(
+        self,
+        env: Any,
+        terms: Terms = (),
+        true_reward: str | TermFunction = "env",
+        path: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+    ) -> None:
+        raise NotImplementedError("each kind of environment has a logger of its own")
+
+    def _begin(
+        self,
+        env: Any,
+        terms: Terms,
+        true_reward: str | TermFunction,
+        path: str | os.PathLike[str] | None,
+        verbose: bool,
+    ) -> None:
+        """What all kinds have in common."""
+        self._log_by(make_evaluator(env, terms, true_reward), env, None if path is None else Path(path))
+        if verbose:
+            print(terms_table(self.terms, f"Reward terms of {environment_title(env)}"))
+
+    def _log_by(self, evaluator: StepTerms, env: Any, path: Path | None = None) -> None:
+        self.evaluator, self.log = evaluator, TermLog(evaluator.names, getattr(env, "num_envs", 1), path)
+
+    @property
+    def terms(self) -> tuple[RewardTerm, ...]:
+        return self.evaluator.terms
+
+    @property
+    def episodes(self) -> list[dict[str, Any]]:
+        """One row per finished episode: its length, its true return, and the sum of every term."""
+        return self.log.episodes
+
+    def summary(self) -> str:
+        """A table of what was seen so far."""
+        return self.log.summary()
+
+    def _columns(self, true: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+        """What `info` has of a step, one number per environment."""
+        return {"true_reward": true} | {f"term/{name}": values[:, k] for k, name in enumerate(self.evaluator.names)}
+
+    def _shape(
+        self, reward: Any, true: np.ndarray, values: np.ndarray, obs: Any, actions: Any
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """The reward that the trainer gets, and more columns of `info`. A logger leaves it as it is."""
+        return reward, {}
+
+
+class EnvTermLogger(TermLogger, gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
+    """Of one Gymnasium environment."""
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        terms: Terms = (),
+        true_reward: str | TermFunction = "env",
+        path: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+    ) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(
+            self, terms=terms, true_reward=true_reward, path=path, verbose=verbose
+        )
+        gymnasium.Wrapper.__init__(self, env)
+        self._begin(env, terms, true_reward, path, verbose)
+        self._obs: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._obs = copy.deepcopy(obs)  # environments may write into what they returned
+        self.log.restart()
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        next_obs, reward, terminated, truncated, info = self.env.step(action)
+        values, true = self.evaluator.one(self._obs, action, next_obs, float(reward), info, self.np_random)
+        self._obs = copy.deepcopy(next_obs)
+        ended = self.log.add(np.array([true]), values[None], np.array([terminated or truncated]))
+        info = {**info, **{key: float(x[0]) for key, x in self._columns(np.array([true]), values[None]).items()}}
+        if 0 in ended:
+            info[ENDED] = ended[0]
+        return next_obs, reward, terminated, truncated, info
+
+
+class VectorTermLogger(TermLogger, VectorWrapper):
+    """Of a Gymnasium vector environment."""
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        terms: Terms = (),
+        true_reward: str | TermFunction = "env",
+        path: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+    ) -> None:
+        VectorWrapper.__init__(self, env)
+        self._begin(env, terms, true_reward, path, verbose)
+        self._begin_episodes(env)
+
+    def _begin_episodes(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._obs: Any = None
+        self._ended = np.zeros(env.num_envs, bool)
+        self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        mask = (options or {}).get("reset_mask")
+        self._obs = copy.deepcopy(obs)
+        for env in range(self.num_envs):
+            if mask is None or mask[env]:
+                self.log.restart(env)
+                self._ended[env] = False
+        return obs, info
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(actions)
+        done = np.asarray(terminated) | np.asarray(truncated)
+        # With the next step's reset, the step after an episode's last one takes no action and means nothing.
+        taken = ~self._ended if self._mode == AutoresetMode.NEXT_STEP else np.ones(self.num_envs, bool)
+        values, true = self._evaluate(actions, obs, reward, info, taken)
+        ended = self.log.add(true, values, done, taken)
+        shaped, more = self._shape(reward, true, values, self._obs, actions)
+        columns = self._columns(true, values) | more
+        self._ended = done if self._mode == AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
+        self._obs = copy.deepcopy(obs)
+        return obs, shaped, terminated, truncated, self._report(info, columns, taken, ended)
+
+    def _evaluate(
+        self, actions: Any, obs: Any, reward: Any, info: Mapping[str, Any], taken: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(env, term) and (env,); 0 where no step was taken."""
+        which = np.flatnonzero(taken)
+        values, true = np.zeros((self.num_envs, len(self.terms))), np.zeros(self.num_envs)
+        if len(which):
+            infos = [self._info_of(info, int(env)) for env in which]
+            reached = [self._reached(obs, info, int(env)) for env in which]
+            steps = pick(self._obs, which), pick(np.asarray(actions), which), stack(reached)
+            values[which], true[which] = self.evaluator.several(*steps, np.asarray(reward)[which], infos)
+        return values, true
+
+    def _reached(self, obs: Any, info: Mapping[str, Any], env: int) -> Any:
+        """The state reached, where an episode has begun anew in the same step."""
+        over = "final_obs" in info and bool(info["_final_obs"][env])
+        return info["final_obs"][env] if over else pick(obs, env)
+
+    def _info_of(self, info: Mapping[str, Any], env: int) -> Mapping[str, Any]:
+        over = "final_info" in info and bool(np.asarray(info.get("_final_obs", [False] * self.num_envs))[env])
+        return StepInfo(info["final_info"] if over else info, env)
+
+    def _report(
+        self,
+        info: dict[str, Any],
+        columns: Mapping[str, np.ndarray],
+        taken: np.ndarray,
+        ended: Mapping[int, Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        info = dict(info)
+        for key, column in columns.items():
+            info |= {key: column, f"_{key}": taken.copy()}
+        if ended:
+            rows, mask = np.full(self.num_envs, None, object), np.zeros(self.num_envs, bool)
+            for env, row in ended.items():
+                rows[env], mask[env] = row, True
+            info |= {ENDED: rows, f"_{ENDED}": mask}
+        return info
+
+
+def stack(observations: Sequence[Any]) -> Any:
+    """Several observations on one leading axis; of dicts and tuples, each part."""
+    first = observations[0]
+    if isinstance(first, Mapping):
+        return {key: stack([each[key] for each in observations]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stack([each[i] for each in observations]) for i in range(len(first)))
+    return np.stack([np.asarray(each) for each in observations])
+
+
+def make_evaluator(env: Any, terms: Terms, true_reward: str | TermFunction, seed: int = 0) -> StepTerms:
+    """Of an environment of whatever kind."""
+    given = make_terms(terms, environment_title(env))
+    if not given:
+        raise UsageError("terms is empty; give at least one, such as RewardTerm('upright', fn)")
+    single = StepSpaces(
+        getattr(env, "single_observation_space", env.observation_space),
+        getattr(env, "single_action_space", env.action_space),
+    )
+    return StepTerms(given, as_true_reward(true_reward), single, seed=seed)
+
+
+def make_terms(terms: Terms, env: str) -> tuple[RewardTerm, ...]:
+    """Term objects: those given, and built-in ones by name."""
+    return tuple(make_term(task_term(t, env)) if isinstance(t, str) else t for t in as_terms(terms))
+
+
+def as_true_reward(true_reward: str | TermFunction) -> TrueReward:
+    return TrueReward(true_reward) if isinstance(true_reward, str) else TrueReward("function", true_reward)
+
+
+def environment_title(env: Any) -> str:
+    """What to call an environment of whatever kind."""
+    spec = env.get_attr("spec", 0)[0] if is_vec_env(env) else getattr(env, "spec", None)
+    if spec is not None:
+        return str(spec.id)
+    inner = env.get_attr("unwrapped", 0)[0] if is_vec_env(env) else getattr(env, "unwrapped", env)
+    return type(inner).__name__
+
+
+def logger_for(env: Any) -> type[TermLogger]:
+    """The kind of logger that an environment needs."""
+    if isinstance(env, gymnasium.Env):
+        return EnvTermLogger
+    if isinstance(env, VectorEnv):
+        return VectorTermLogger
+    if is_vec_env(env):
+        from bipars.wrappers.vec_env import VecEnvTermLogger
+
+        return VecEnvTermLogger
+    raise UsageError(
+        f"env is {env!r:.80}; expected a gymnasium.Env, a Gymnasium VectorEnv, or a VecEnv of Stable-Baselines3"
+    )
+
+
+def is_vec_env(env: Any) -> bool:
+    """Whether it is one of Stable-Baselines3, which need not be installed."""
+    kinds = [kind for kind in type(env).__mro__ if kind.__name__ == "VecEnv"]
+    return any(kind.__module__.startswith("stable_baselines3.") for kind in kinds)

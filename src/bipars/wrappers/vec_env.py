@@ -1,0 +1,98 @@
+"""The term logger for Stable-Baselines3's vector environments."""
+
+import os
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from bipars.runs.objects import Terms
+from bipars.terms.steps import StepTerms
+from bipars.terms.term import TermFunction
+from bipars.wrappers.shaped import LearnedWeights, Shaped
+from bipars.wrappers.term_logger import ENDED, TermLogger, stack
+
+
+class LoggedStep(NamedTuple):
+    """What was logged of a step, before other wrappers change it."""
+
+    obs: Any
+    """As the environments gave them."""
+    actions: np.ndarray
+    true: np.ndarray
+    values: np.ndarray
+
+
+class VecEnvTermLogger(TermLogger, VecEnvWrapper):
+    """Of a `VecEnv`: episodes restart within the step that ends them, and `info` has the last observation."""
+
+    newest: LoggedStep
+
+    def __init__(
+        self,
+        env: VecEnv,
+        terms: Terms = (),
+        true_reward: str | TermFunction = "env",
+        path: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+    ) -> None:
+        VecEnvWrapper.__init__(self, env)
+        self._begin(env, terms, true_reward, path, verbose)
+        self._obs: Any = None
+        self._actions: Any = None
+
+    @classmethod
+    def around(cls, env: VecEnv, evaluator: StepTerms) -> Self:
+        """The same with terms that are made already, in silence."""
+        logger = object.__new__(cls)
+        VecEnvWrapper.__init__(logger, env)
+        logger._log_by(evaluator, env)
+        logger._obs, logger._actions = None, None
+        return logger
+
+    def reset(self) -> Any:
+        self._obs = self.venv.reset()
+        self.log.restart()
+        return self._obs
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = actions
+        self.venv.step_async(actions)
+
+    def step_wait(self) -> Any:
+        obs, reward, done, infos = self.venv.step_wait()
+        reached = obs
+        if done.any():
+            last = [info.get("terminal_observation") if over else None for info, over in zip(infos, done, strict=True)]
+            each = zip(unstack(obs, self.num_envs), last, strict=True)
+            reached = stack([now if final is None else final for now, final in each])
+        values, true = self.evaluator.several(self._obs, self._actions, reached, reward, infos)
+        self.newest = LoggedStep(self._obs, self._actions, true, values)
+        shaped, more = self._shape(reward, true, values, self._obs, self._actions)
+        ended = self.log.add(true, values, done)
+        columns = self._columns(true, values) | more
+        for env, info in enumerate(infos):
+            info.update({key: float(column[env]) for key, column in columns.items()})
+            if env in ended:
+                info[ENDED] = ended[env]
+        self._obs = obs
+        return obs, shaped, done, infos
+
+
+class ShapedVecEnv(Shaped, VecEnvTermLogger):
+    """A `VecEnv` whose reward is the true reward plus every term times its frozen weight."""
+
+    @classmethod
+    def with_weights(cls, env: VecEnv, weight_function: LearnedWeights, evaluator: StepTerms) -> Self:
+        shaped = cls.around(env, evaluator)
+        shaped.weight_function = weight_function
+        return shaped
+
+
+def unstack(obs: Any, count: int) -> list[Any]:
+    """Observations of several environments, one by one."""
+    if isinstance(obs, dict):
+        return [{key: value[i] for key, value in obs.items()} for i in range(count)]
+    if isinstance(obs, tuple):
+        return [tuple(value[i] for value in obs) for i in range(count)]
+    return list(obs)
