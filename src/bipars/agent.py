@@ -170,7 +170,7 @@ class BiPaRS(TrainedAgent):
                 warnings.warn(line, stacklevel=3)
         last = max(self._snapshots, default=0)
         if self._rounds - start in snapshot_rounds(end - start) and self._rounds - last >= APART * self._rounds:
-            self._snapshots[self._rounds] = encode_snapshot(glance(state, stats.visited, len(names)))
+            self._snapshots[self._rounds] = encode_snapshot(glance(self._program, state, stats.visited))
         return row
 
     @classmethod

@@ -21,10 +21,7 @@ class HostBatch:
         size = env.observation_size
         self.flat_obs = np.empty((*lead, size), np.float32)
         self.flat_next_obs = np.empty((*lead, size), np.float32)
-        if isinstance(env.actions, BoxActions):
-            self.action = np.empty((*lead, env.actions.size), np.float32)
-        else:
-            self.action = np.empty(lead, np.int32)
+        self.action: np.ndarray = np.empty((*lead, *env.actions.shape), env.actions.dtype)
         self.env_reward = np.empty(lead)
         self.terminated, self.truncated = np.empty(lead, bool), np.empty(lead, bool)
         self.infos: list[Mapping[str, Any]] = []

@@ -11,11 +11,10 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from bipars.errors import UsageError
-from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 
 SUPPORTED_OBSERVATIONS = "Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple"
-SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, and MultiDiscrete and MultiBinary of at most 1024 combinations"
-MAX_COMBINATIONS = 1024
+SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, MultiDiscrete and MultiBinary"
 NUMBERS = "fiub"
 """Kinds of NumPy's types that are numbers."""
 
@@ -105,7 +104,7 @@ def observation_bounds(space: Space[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def action_space(space: Space[Any]) -> ActionSpace:
-    """How the policy acts. MultiDiscrete and MultiBinary become one choice among all combinations."""
+    """How the policy acts. MultiDiscrete and MultiBinary are several choices at once."""
     match space:
         case spaces.Box():
             if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
@@ -120,8 +119,8 @@ def action_space(space: Space[Any]) -> ActionSpace:
             return BoxActions(math.prod(space.shape))
         case spaces.Discrete():
             return DiscreteActions(int(space.n))
-        case spaces.MultiDiscrete() | spaces.MultiBinary() if _combinations(space) <= MAX_COMBINATIONS:
-            return DiscreteActions(_combinations(space))
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            return MultiDiscreteActions(_sizes(space))
         case _:
             raise UsageError(f"action space is {space}, which is not supported; supported are {SUPPORTED_ACTIONS}")
 
@@ -141,14 +140,12 @@ def native_actions(space: Space[Any]) -> Callable[[np.ndarray], Any]:
         case spaces.Discrete():
             return lambda action: action + space.start
         case spaces.MultiDiscrete() | spaces.MultiBinary():
-            sizes = tuple(_sizes(space))
             start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
 
-            def digits(action: np.ndarray) -> np.ndarray:
-                each = np.stack(np.unravel_index(action, sizes), axis=-1)
-                return (each.reshape(*action.shape, *space.shape) + start).astype(space.dtype)
+            def choices(action: np.ndarray) -> np.ndarray:
+                return (action.reshape(*action.shape[:-1], *space.shape) + start).astype(space.dtype)
 
-            return digits
+            return choices
     raise AssertionError(space)
 
 
@@ -170,9 +167,8 @@ def policy_action(space: Space[Any], action: Any) -> np.ndarray:
         case spaces.MultiDiscrete() | spaces.MultiBinary():
             start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
             shifted = np.asarray(action) - start
-            digits = shifted.reshape(*shifted.shape[: shifted.ndim - len(space.shape)], -1)
-            inside = _index(space, digits, np.asarray(_sizes(space)), action)
-            return np.ravel_multi_index(tuple(np.moveaxis(inside, -1, 0)), tuple(_sizes(space)))
+            choices = shifted.reshape(*shifted.shape[: shifted.ndim - len(space.shape)], -1)
+            return _index(space, choices, np.asarray(_sizes(space)), action)
     raise AssertionError(space)
 
 
@@ -187,14 +183,10 @@ def _unit(space: spaces.Box) -> bool:
     return bool((space.low == -1).all() and (space.high == 1).all())
 
 
-def _sizes(space: spaces.MultiDiscrete | spaces.MultiBinary) -> list[int]:
+def _sizes(space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[int, ...]:
     if isinstance(space, spaces.MultiBinary):
-        return [2] * math.prod(space.shape)
-    return [int(n) for n in space.nvec.reshape(-1)]
-
-
-def _combinations(space: spaces.MultiDiscrete | spaces.MultiBinary) -> int:
-    return math.prod(_sizes(space))
+        return (2,) * math.prod(space.shape)
+    return tuple(int(n) for n in space.nvec.reshape(-1))
 
 
 def _one_hot(index: np.ndarray, size: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bipars.envs.base import Environment
 from bipars.nets.policies import Policy
-from bipars.nets.spaces import ActionSpace, BoxActions
+from bipars.nets.spaces import ActionSpace, BoxActions, MultiDiscreteActions
 from bipars.rollout.batch import Batch, Evaluation
 from bipars.terms.term import RewardTerm, Transition
 
@@ -56,6 +56,8 @@ class JaxSampler:
     def action_space(self) -> Space[Any]:
         if isinstance(self.actions, BoxActions):
             return spaces.Box(-1.0, 1.0, (self.actions.size,))
+        if isinstance(self.actions, MultiDiscreteActions):
+            return spaces.MultiDiscrete(list(self.actions.sizes))
         return spaces.Discrete(self.actions.n)
 
     def reset(self, key: PRNGKeyArray) -> EnvState:
@@ -170,4 +172,4 @@ def effort(actions: ActionSpace, action: Array) -> Float[Array, "..."]:
     """Mean absolute action over its dimensions; 0 where actions have no size."""
     if isinstance(actions, BoxActions):
         return jnp.abs(jnp.clip(action, -1.0, 1.0)).mean(axis=-1)
-    return jnp.zeros(action.shape)
+    return jnp.zeros(action.shape[: action.ndim - len(actions.shape)])

@@ -15,7 +15,7 @@ from bipars.envs.host import HostEnvironment
 from bipars.envs.host_batch import HostBatch
 from bipars.envs.registry import ANY, EnvironmentFamily, find_family, make_environment, take_options
 from bipars.errors import UsageError
-from bipars.nets.spaces import BoxActions, HasSpaces, Spaces
+from bipars.nets.spaces import HasSpaces, Spaces
 from bipars.rollout.batch import Sampler
 from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.jax_sampler import JaxSampler
@@ -152,6 +152,4 @@ def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_rewa
 
 def zero_action(env: HasSpaces, count: int) -> np.ndarray:
     """The middle of a box, or the first of the discrete actions."""
-    if isinstance(env.actions, BoxActions):
-        return np.zeros((count, env.actions.size), np.float32)
-    return np.zeros(count, np.int32)
+    return np.zeros((count, *env.actions.shape), env.actions.dtype)

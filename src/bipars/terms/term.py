@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.envs.base import Environment
 from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
-from bipars.nets.spaces import ActionSpace, BoxActions
+from bipars.nets.spaces import BoxActions
 from bipars.terms.call import call_on_batch, call_on_step, check_named, explain
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
@@ -131,7 +131,7 @@ def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
     """Traces every term once, so that a wrong shape or signature is found before training."""
     check_names(terms)
     obs = jax.ShapeDtypeStruct((1, 2, env.observation_size), jnp.float32)
-    action = _abstract_action(env.actions)
+    action = jax.ShapeDtypeStruct((1, 2, *env.actions.shape), env.actions.dtype)
 
     def evaluate(term: RewardTerm, step: Transition) -> Array:
         key = jax.random.key(0)
@@ -148,12 +148,6 @@ def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
             raise UsageError(
                 f"term '{term.name}' returned shape {value.shape[2:]} for one transition; return a single number"
             )
-
-
-def _abstract_action(actions: ActionSpace) -> jax.ShapeDtypeStruct:
-    if isinstance(actions, BoxActions):
-        return jax.ShapeDtypeStruct((1, 2, actions.size), jnp.float32)
-    return jax.ShapeDtypeStruct((1, 2), jnp.int32)
 
 
 def evaluate_terms(
