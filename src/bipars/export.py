@@ -58,7 +58,7 @@ class LearnedWeightFunction:
         obs = spaces.flatten(self.observation_space, observation, lead=int(many))
         chosen = spaces.policy_action(self.action_space, np.asarray(action))
         if self._moments is not None:
-            obs = self._moments.normalise(obs)  # type: ignore[arg-type, assignment]
+            obs = self._moments.normalise(obs)
         return np.asarray(self._weights(obs, chosen))  # type: ignore[arg-type]
 
     def save(self, path: str | os.PathLike[str]) -> Path:

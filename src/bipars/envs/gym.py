@@ -122,7 +122,9 @@ def factory(env: "str | gymnasium.Env[Any, Any] | Factory", options: Mapping[str
         return type(env.unwrapped).__name__, lambda: _copy(env)
     if callable(env):
         return getattr(env, "__qualname__", type(env).__name__), env
-    raise UsageError(f"env is {env!r}; expected an id, a gymnasium.Env, or a function that makes one")
+    wrap = "from_gymnax(env, params)" if hasattr(env, "step_env") else "from_brax(env)"
+    hint = f". Written in JAX: pass bipars.envs.{wrap}" if hasattr(env, "reset") and hasattr(env, "step") else ""
+    raise UsageError(f"env is {env!r:.80}; expected an id, a gymnasium.Env, or a function that makes one{hint}")
 
 
 def _copy(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

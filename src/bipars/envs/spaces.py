@@ -53,46 +53,54 @@ def observation_size(space: Space[Any], where: str = "observation space") -> int
             raise UsageError(f"{where} is {space}, which is not supported; supported are {SUPPORTED_OBSERVATIONS}")
 
 
-def flatten(space: Space[Any], value: Any, lead: int = 1) -> np.ndarray:
-    """(..., obs) as float32 from observations with `lead` leading axes."""
+def flatten(space: Space[Any], value: Any, lead: int = 1, xp: Any = np) -> Any:
+    """(..., obs) as float32 from observations with `lead` leading axes; `xp` is numpy or jax.numpy."""
     match space:
         case spaces.Box() | spaces.MultiBinary():
-            array = np.asarray(value, np.float32)
+            array = xp.asarray(value, xp.float32)
             return array.reshape(*array.shape[:lead], -1)
         case spaces.Discrete():
-            return _one_hot(np.asarray(value) - space.start, int(space.n))
+            return _one_hot(xp.asarray(value) - space.start, int(space.n))
         case spaces.MultiDiscrete():
-            shifted = (np.asarray(value) - space.start).reshape(*np.shape(value)[:lead], -1)
+            shifted = (xp.asarray(value) - space.start).reshape(*np.shape(value)[:lead], -1)
             parts = [_one_hot(shifted[..., i], int(n)) for i, n in enumerate(space.nvec.reshape(-1))]
-            return np.concatenate(parts, axis=-1)
+            return xp.concatenate(parts, axis=-1)
         case spaces.Dict():
-            parts = [flatten(part, value[key], lead) for key, part in space.spaces.items()]
-            return np.concatenate(parts, axis=-1)
+            parts = [flatten(part, value[key], lead, xp) for key, part in space.spaces.items()]
+            return xp.concatenate(parts, axis=-1)
         case spaces.Tuple():
-            parts = [flatten(part, item, lead) for part, item in zip(space.spaces, value, strict=True)]
-            return np.concatenate(parts, axis=-1)
+            parts = [flatten(part, item, lead, xp) for part, item in zip(space.spaces, value, strict=True)]
+            return xp.concatenate(parts, axis=-1)
     raise AssertionError(space)
 
 
-def unflatten(space: Space[Any], flat: np.ndarray) -> Any:
+def unflatten(space: Space[Any], flat: Any, xp: Any = np) -> Any:
     """Observations in the space's own form, with the leading axes of `flat`."""
     lead = flat.shape[:-1]
     match space:
         case spaces.Box() | spaces.MultiBinary():
-            return flat.reshape(*lead, *space.shape).astype(space.dtype, copy=False)
+            return _cast(flat.reshape(*lead, *space.shape), space)
         case spaces.Discrete():
             return flat.argmax(axis=-1) + space.start
         case spaces.MultiDiscrete():
             ends = np.cumsum(space.nvec.reshape(-1))
-            chosen = [part.argmax(axis=-1) for part in np.split(flat, ends[:-1], axis=-1)]
-            return np.stack(chosen, axis=-1).reshape(*lead, *space.shape) + space.start
+            chosen = [part.argmax(axis=-1) for part in xp.split(flat, ends[:-1], axis=-1)]
+            return xp.stack(chosen, axis=-1).reshape(*lead, *space.shape) + space.start
         case spaces.Dict():
-            parts = _split(flat, list(space.spaces.values()))
-            return {key: unflatten(space[key], part) for key, part in zip(space.spaces, parts, strict=True)}
+            parts = _split(flat, list(space.spaces.values()), xp)
+            return {key: unflatten(space[key], part, xp) for key, part in zip(space.spaces, parts, strict=True)}
         case spaces.Tuple():
-            parts = _split(flat, list(space.spaces))
-            return tuple(unflatten(part, piece) for part, piece in zip(space.spaces, parts, strict=True))
+            parts = _split(flat, list(space.spaces), xp)
+            return tuple(unflatten(part, piece, xp) for part, piece in zip(space.spaces, parts, strict=True))
     raise AssertionError(space)
+
+
+def _cast(values: Any, space: Space[Any]) -> Any:
+    """To the type of the space; JAX keeps the precision that it computes in."""
+    assert space.dtype is not None
+    if not isinstance(values, np.ndarray) and space.dtype.kind == "f":
+        return values
+    return values.astype(space.dtype, copy=False)
 
 
 def observation_bounds(space: Space[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -125,16 +133,15 @@ def action_space(space: Space[Any]) -> ActionSpace:
             raise UsageError(f"action space is {space}, which is not supported; supported are {SUPPORTED_ACTIONS}")
 
 
-def native_actions(space: Space[Any]) -> Callable[[np.ndarray], Any]:
+def native_actions(space: Space[Any]) -> Callable[[Any], Any]:
     """How actions become what the environment takes. What depends on the space alone is computed here, once."""
     match space:
         case spaces.Box():
-            low, high, dtype, shape = space.low.reshape(-1), space.high.reshape(-1), space.dtype, space.shape
+            low, high, shape = space.low.reshape(-1), space.high.reshape(-1), space.shape
             span, flat = high - low, len(shape) == 1
 
             def box(action: np.ndarray) -> np.ndarray:
-                shaped = action if flat else action.reshape(*action.shape[:-1], *shape)
-                return shaped.astype(dtype, copy=False)
+                return _cast(action if flat else action.reshape(*action.shape[:-1], *shape), space)
 
             return box if _unit(space) else lambda action: box(low + span * ((action + 1.0) / 2.0))
         case spaces.Discrete():
@@ -149,7 +156,7 @@ def native_actions(space: Space[Any]) -> Callable[[np.ndarray], Any]:
     raise AssertionError(space)
 
 
-def native_action(space: Space[Any], action: np.ndarray) -> Any:
+def native_action(space: Space[Any], action: Any) -> Any:
     """Actions as the environment takes them."""
     return native_actions(space)(action)
 
@@ -189,13 +196,13 @@ def _sizes(space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[int, ...]:
     return tuple(int(n) for n in space.nvec.reshape(-1))
 
 
-def _one_hot(index: np.ndarray, size: int) -> np.ndarray:
+def _one_hot(index: Any, size: int) -> Any:
     return (index[..., None] == np.arange(size)).astype(np.float32)
 
 
-def _split(flat: np.ndarray, parts: list[Space[Any]]) -> list[np.ndarray]:
+def _split(flat: Any, parts: list[Space[Any]], xp: Any) -> list[Any]:
     ends = np.cumsum([observation_size(part) for part in parts])
-    return np.split(flat, ends[:-1], axis=-1)
+    return xp.split(flat, ends[:-1], axis=-1)
 
 
 def batched(space: Space[Any], value: Any, what: str = "observation", many: bool = True) -> bool:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bipars.envs.base import Environment
 from bipars.envs.gym import Factory, GymnasiumEnvironment
 from bipars.envs.gym import factory as gymnasium_factory
 from bipars.envs.host import HostEnvironment
@@ -21,10 +22,10 @@ from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.jax_sampler import JaxSampler
 from bipars.settings.config import Config
 from bipars.terms.term import CompiledTerm, RewardTerm, check_names, check_terms, evaluate_terms
-from bipars.terms.true_reward import TrueReward
+from bipars.terms.true_reward import TrueReward, check_true_reward
 
-Env = gymnasium.Env[Any, Any] | Factory
-"""An environment as an object: an instance, or a function that makes one."""
+Env = gymnasium.Env[Any, Any] | Factory | Environment
+"""An environment as an object: an instance, a function that makes one, or one written in JAX."""
 
 
 class HasChecks(Protocol):
@@ -36,6 +37,8 @@ class HasChecks(Protocol):
 
 def environment_name(env: "str | Env") -> str:
     """What a configuration calls the environment."""
+    if isinstance(env, Environment):
+        return getattr(env, "name", type(env).__name__)
     return env if isinstance(env, str) else gymnasium_factory(env, {})[0]
 
 
@@ -49,8 +52,9 @@ def make_sampler(
     lower = config.lower
     steps = lower.update_period // lower.num_envs
     if is_compiled(config, env):
-        compiled = make_environment(config.env, config.env_options)
-        return JaxSampler(compiled, terms, lower.num_envs, steps, config.evaluation_episodes)
+        return JaxSampler(
+            jax_environment(config, env), terms, lower.num_envs, steps, config.evaluation_episodes, true_reward
+        )
     make = host_maker(config, env)
     return HostSampler(
         make,
@@ -64,7 +68,22 @@ def make_sampler(
 
 
 def is_compiled(config: Config, env: Env | None) -> bool:
-    return _maker(config, env).make_jax is not None
+    return isinstance(env, Environment) or _maker(config, env).make_jax is not None
+
+
+def jax_environment(config: Config, env: Env | None) -> Environment:
+    """The environment written in JAX: the object itself, or the one of the configuration's name."""
+    if not isinstance(env, Environment):
+        return make_environment(config.env, config.env_options)
+    for name in ("env_options", "vector"):
+        value, usual = getattr(config, name), getattr(Config(), name)
+        if value != usual:
+            raise UsageError(
+                f"{name} is {value!r}, but environment '{config.env}' is an object written in JAX: it is made already, "
+                f"and compiled with the training. Leave {name} out",
+                [name],
+            )
+    return env
 
 
 def _maker(config: Config, env: Env | None) -> EnvironmentFamily:
@@ -95,6 +114,7 @@ def host_maker(config: Config, env: Env | None) -> Callable[[int], HostEnvironme
     many = _maker(config, env).make_host
     if many is not None:
         return lambda num_envs: take_options(config.env, partial(many, num_envs, config.threads), config.env_options)
+    assert not isinstance(env, Environment)
     _, make = gymnasium_factory(config.env if env is None else env, config.env_options)
     mode = "async" if config.vector == "async" else "sync"
     return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode, config.env_timeout)  # type: ignore[arg-type]
@@ -109,20 +129,6 @@ def check_sampler(
 ) -> Spaces:
     """Tries all of them on one step, so that what does not work is found before training."""
     check_names(terms)
-    if is_compiled(config, env):
-        if true_reward.kind != "env":
-            raise UsageError(
-                f"environment '{config.env}' is written in JAX and has its own true reward; true_reward is "
-                f"'{config.true_reward}'. Use 'env', or step it through Gymnasium with vector 'sync'",
-                ["true_reward"],
-            )
-        compiled = make_environment(config.env, config.env_options)
-        check_terms(terms, compiled)
-        if potential is not None:
-            keys = jax.random.split(jax.random.key(0), 2)
-            first = jax.vmap(lambda key: compiled.observe(compiled.reset(key)))(keys)
-            potential.check_compiled(compiled, first[None], jnp.asarray(zero_action(compiled, 2))[None])
-        return Spaces(compiled.observation_size, compiled.actions)
     if true_reward.kind == "env-minus-terms":
         drawn = [term.name for term in terms if isinstance(term, CompiledTerm)]
         if drawn:
@@ -130,6 +136,15 @@ def check_sampler(
                 f"true_reward 'env-minus-terms': the environment's reward does not contain term '{drawn[0]}'",
                 ["true_reward"],
             )
+    if is_compiled(config, env):
+        compiled = jax_environment(config, env)
+        check_terms(terms, compiled)
+        check_true_reward(true_reward, compiled)
+        if potential is not None:
+            keys = jax.random.split(jax.random.key(0), 2)
+            first = jax.vmap(lambda key: compiled.observe(compiled.reset(key)))(keys)
+            potential.check_compiled(compiled, first[None], jnp.asarray(zero_action(compiled, 2))[None])
+        return Spaces(compiled.observation_size, compiled.actions)
     trial = host_maker(config, env)(1)
     try:
         obs = _try_one_step(trial, terms, true_reward)

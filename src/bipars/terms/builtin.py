@@ -16,7 +16,8 @@ from bipars.errors import UsageError, unknown
 from bipars.nets.mlp import namespace
 from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions, HasSpaces, MultiDiscreteActions
 from bipars.settings.importing import WithheldError, import_from_here
-from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, TermFunction, Transition
+from bipars.terms.in_jax import Transition
+from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, TermFunction
 
 
 class RandomTable(NamedTuple):
@@ -67,7 +68,7 @@ class RandomTerm(CompiledTerm):
     def on_step(
         self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
     ) -> float:
-        step = Transition(*(np.asarray(x) for x in (obs, action, next_obs)))  # type: ignore[arg-type]
+        step = Transition(*(np.asarray(x) for x in (obs, action, next_obs)))
         return float(self.evaluate(params, step, None))  # type: ignore[arg-type]
 
 
