@@ -151,6 +151,7 @@ class TrainedAgent:
         this machine, with `allow_imports`, or where you pass the name again; or pass the object in its place.
         """
         run = RunDirectory(path)
+        terms = None if terms is None else as_terms(terms, env)
         agree_typed(env, true_reward, *as_terms(terms))
         agree(named_code(run.config) if allow_imports else ())
         require_agreed(names_without(run.config, env, terms, potential, method))

@@ -122,8 +122,8 @@ def factory(env: "str | gymnasium.Env[Any, Any] | Factory", options: Mapping[str
         return type(env.unwrapped).__name__, lambda: _copy(env)
     if callable(env):
         return getattr(env, "__qualname__", type(env).__name__), env
-    wrap = "from_gymnax(env, params)" if hasattr(env, "step_env") else "from_brax(env)"
-    hint = f". Written in JAX: pass bipars.envs.{wrap}" if hasattr(env, "reset") and hasattr(env, "step") else ""
+    known = {"step_env": "from_gymnax(env, params)", "action_size": "from_brax(env)"}
+    hint = next((f". Written in JAX: pass bipars.envs.{how}" for name, how in known.items() if hasattr(env, name)), "")
     raise UsageError(f"env is {env!r:.80}; expected an id, a gymnasium.Env, or a function that makes one{hint}")
 
 
