@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import VectorEnv
 from rich.console import Console
 
 from bipars.envs.base import Environment
@@ -28,7 +29,7 @@ from bipars.rollout.finite import check_finite
 from bipars.rollout.make import Env, environment_name
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.objects import Terms, as_terms, method_name, potential_name, take_objects
-from bipars.runs.progress import describe, make_bar
+from bipars.runs.progress import NotebookBar, describe, in_notebook, make_bar
 from bipars.runs.reuse import reusing
 from bipars.runs.snapshots import encode_snapshot, glance, snapshot_rounds
 from bipars.runs.stopping import stop_requests
@@ -103,6 +104,9 @@ class BiPaRS(TrainedAgent):
             "ddpg": _as_dict(ddpg),
             "ddpg_upper": _as_dict(ddpg_upper),
         }
+        if isinstance(env, VectorEnv):
+            learner = find_method(method).learner
+            settings[learner] = {"num_envs": env.num_envs} | settings[learner]
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
         agree_typed(env, method, potential, true_reward, *given)
@@ -265,10 +269,12 @@ def _training_bar(total: int, enabled: bool) -> Iterator[Callable[[int, Mapping[
     """Shows how far an agent in this process is."""
     if not enabled:
         yield lambda steps, row: None
-        return
-    with make_bar(Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=total, now="")
-        yield lambda steps, row: bar.update(task, advance=steps, now=describe(row))
+    elif in_notebook():
+        yield NotebookBar(total).advance
+    else:
+        with make_bar(Console(stderr=True)) as bar:
+            task = bar.add_task("training", total=total, now="")
+            yield lambda steps, row: bar.update(task, advance=steps, now=describe(row))
 
 
 def _as_dict(settings: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
         )
         gymnasium.Wrapper.__init__(self, env)
         for name in ("observation_space", "action_space"):
-            expected, found = getattr(weight_function, name), getattr(env, name)
+            expected, found = getattr(weight_function, name), spaces.without_unusable(getattr(env, name))[0]
             if _sizes(expected) != _sizes(found):
                 raise UsageError(f"the weights were learned with {name} {expected}; this environment has {found}")
         self.weight_function, self.terms, self.true_reward = weight_function, tuple(terms), true_reward
@@ -160,7 +160,7 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
         if not isinstance(term, CompiledTerm):
             return step
         obs, action, next_obs, info = step
-        space = self.observation_space
+        space = self.weight_function.observation_space
         chosen = spaces.policy_action(self.action_space, np.asarray(action))
         return spaces.flatten(space, obs, lead=0), chosen, spaces.flatten(space, next_obs, lead=0), info
 

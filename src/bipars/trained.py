@@ -21,6 +21,7 @@ from bipars.runs.execute import load_state
 from bipars.runs.files import write_atomically
 from bipars.runs.metrics import encode_row
 from bipars.runs.objects import Terms, as_terms, names_without, objects_again
+from bipars.runs.progress import describe
 from bipars.runs.snapshots import read_snapshots, snapshot_file, write_snapshot
 from bipars.settings.importing import agree, agree_typed, named_code, require_agreed
 from bipars.settings.resolved import ResolvedConfig
@@ -50,6 +51,14 @@ class TrainedAgent:
         self._recorded = recorded
         self.terms = program.terms
         self._acting: tuple[TrainState, ActingPolicy] | None = None
+
+    def __repr__(self) -> str:
+        config, row = self.config, self.metrics[-1] if self.metrics else {}
+        about = (
+            f"{config.env!r}, terms={[term.name for term in self.terms]}, method={config.method!r}, seed={config.seed}"
+        )
+        now = describe(row) if row else "not trained yet"
+        return f"{type(self).__name__}({about}): {self.num_timesteps:,} steps, {now}"
 
     @property
     def num_timesteps(self) -> int:

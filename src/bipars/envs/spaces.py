@@ -15,6 +15,8 @@ from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions, MultiDi
 
 SUPPORTED_OBSERVATIONS = "Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple"
 SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, MultiDiscrete and MultiBinary"
+SMALLEST_IMAGE = 1024
+"""Numbers below which an array of pixels is as good as any other input."""
 NUMBERS = "fiub"
 """Kinds of NumPy's types that are numbers."""
 
@@ -51,6 +53,41 @@ def observation_size(space: Space[Any], where: str = "observation space") -> int
             return sum(observation_size(part, f"{where}[{i}]") for i, part in enumerate(space.spaces))
         case _:
             raise UsageError(f"{where} is {space}, which is not supported; supported are {SUPPORTED_OBSERVATIONS}")
+
+
+def without_unusable(space: Space[Any], where: str = "observation") -> tuple[Space[Any], list[str]]:
+    """A Dict without the keys that hold no numbers, and those keys; any other space as it is."""
+    if not isinstance(space, spaces.Dict):
+        return space, []
+    kept: dict[str, Space[Any]] = {}
+    dropped = []
+    for key, part in space.spaces.items():
+        name = f"{where}[{key!r}]"
+        inner, inside = without_unusable(part, name)
+        try:
+            observation_size(inner)
+        except UsageError:
+            dropped.append(f"{name} ({type(part).__name__})")
+        else:
+            kept[key] = inner
+            dropped += inside
+    if not kept or not dropped:  # where nothing is left, who asks for its size names the first
+        return space, []
+    return spaces.Dict(kept, sort_keys=False), dropped
+
+
+def images(space: Space[Any], where: str = "observation") -> list[tuple[str, int]]:
+    """The pictures in an observation, and how many numbers each has."""
+    match space:
+        case spaces.Box():
+            size, axes = math.prod(space.shape), len(space.shape)
+            picture = axes == 3 or (axes == 2 and space.dtype == np.uint8)
+            return [(where, size)] if picture and size >= SMALLEST_IMAGE else []
+        case spaces.Dict():
+            return [image for key, part in space.spaces.items() for image in images(part, f"{where}[{key!r}]")]
+        case spaces.Tuple():
+            return [image for i, part in enumerate(space.spaces) for image in images(part, f"{where}[{i}]")]
+    return []
 
 
 def flatten(space: Space[Any], value: Any, lead: int = 1, xp: Any = np) -> Any:
@@ -117,8 +154,9 @@ def action_space(space: Space[Any]) -> ActionSpace:
         case spaces.Box():
             if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
                 raise UsageError(
-                    f"action space is {space}, without finite bounds; supported are {SUPPORTED_ACTIONS}. "
-                    "Give it bounds, or wrap the environment in gymnasium.wrappers.RescaleAction"
+                    f"action space is {space}, without finite bounds; supported are {SUPPORTED_ACTIONS}. Give it "
+                    "bounds, such as -1 and 1: env=lambda: gymnasium.wrappers.TransformAction(make_env(), "
+                    f"lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, {space.shape}))"
                 )
             if 0 in space.shape:
                 raise UsageError(

@@ -1,5 +1,7 @@
 """From a configuration to the sampler it trains in."""
 
+import inspect
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -8,13 +10,16 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.vector import VectorEnv
 
-from bipars.envs.base import Environment
-from bipars.envs.gym import Factory, GymnasiumEnvironment
+from bipars.envs import spaces
+from bipars.envs.base import Environment, observation_space
+from bipars.envs.gym import Factory, GymnasiumEnvironment, VectorFactory
 from bipars.envs.gym import factory as gymnasium_factory
 from bipars.envs.host import HostEnvironment
 from bipars.envs.host_batch import HostBatch
 from bipars.envs.registry import ANY, EnvironmentFamily, find_family, make_environment, take_options
+from bipars.envs.vector_env import VectorEnvironment
 from bipars.errors import UsageError
 from bipars.nets.spaces import HasSpaces, Spaces
 from bipars.rollout.batch import Sampler
@@ -24,8 +29,8 @@ from bipars.settings.config import Config
 from bipars.terms.term import CompiledTerm, RewardTerm, check_names, check_terms, evaluate_terms
 from bipars.terms.true_reward import TrueReward, check_true_reward
 
-Env = gymnasium.Env[Any, Any] | Factory | Environment
-"""An environment as an object: an instance, a function that makes one, or one written in JAX."""
+Env = gymnasium.Env[Any, Any] | Factory | VectorEnv[Any, Any, Any] | VectorFactory | Environment
+"""An environment as an object: an instance, a function that makes one, many of them at once, or one written in JAX."""
 
 
 class HasChecks(Protocol):
@@ -39,6 +44,8 @@ def environment_name(env: "str | Env") -> str:
     """What a configuration calls the environment."""
     if isinstance(env, Environment):
         return getattr(env, "name", type(env).__name__)
+    if isinstance(env, VectorEnv):
+        return type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     return env if isinstance(env, str) else gymnasium_factory(env, {})[0]
 
 
@@ -75,14 +82,7 @@ def jax_environment(config: Config, env: Env | None) -> Environment:
     """The environment written in JAX: the object itself, or the one of the configuration's name."""
     if not isinstance(env, Environment):
         return make_environment(config.env, config.env_options)
-    for name in ("env_options", "vector"):
-        value, usual = getattr(config, name), getattr(Config(), name)
-        if value != usual:
-            raise UsageError(
-                f"{name} is {value!r}, but environment '{config.env}' is an object written in JAX: it is made already, "
-                f"and compiled with the training. Leave {name} out",
-                [name],
-            )
+    _refuse_unused(config, "is an object written in JAX", ("env_options", "vector", "env_timeout"))
     return env
 
 
@@ -115,9 +115,39 @@ def host_maker(config: Config, env: Env | None) -> Callable[[int], HostEnvironme
     if many is not None:
         return lambda num_envs: take_options(config.env, partial(many, num_envs, config.threads), config.env_options)
     assert not isinstance(env, Environment)
+    if isinstance(env, VectorEnv):
+        _refuse_unused(config, "is a vector environment already", ("env_options", "vector", "env_timeout"))
+        theirs = VectorEnvironment(env, owned=False)
+        return lambda num_envs: theirs
     _, make = gymnasium_factory(config.env if env is None else env, config.env_options)
-    mode = "async" if config.vector == "async" else "sync"
-    return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode, config.env_timeout)  # type: ignore[arg-type]
+    if env is None or isinstance(env, gymnasium.Env) or config.vector == "async":
+        mode = "async" if config.vector == "async" else "sync"
+        return lambda num_envs: GymnasiumEnvironment(make, num_envs, mode, config.env_timeout)  # type: ignore[arg-type]
+    return partial(_call_maker, config, make)
+
+
+def _call_maker(config: Config, make: Callable[..., Any], num_envs: int) -> HostEnvironment:
+    """What a person's function makes: one environment, of which there will be more, or many at once."""
+    first = make(num_envs=num_envs) if _takes_count(make) else make()
+    if not isinstance(first, VectorEnv):
+        return GymnasiumEnvironment(make, num_envs, "sync", config.env_timeout, first)
+    _refuse_unused(config, "makes vector environments", ("vector", "env_timeout"))
+    return VectorEnvironment(first)
+
+
+def _takes_count(make: Callable[..., Any]) -> bool:
+    try:
+        return "num_envs" in inspect.signature(make).parameters
+    except (TypeError, ValueError):  # a built-in function does not tell
+        return False
+
+
+def _refuse_unused(config: Config, why: str, names: tuple[str, ...]) -> None:
+    """Settings that would do nothing are a mistake."""
+    for name in names:
+        value = getattr(config, name)
+        if value != getattr(Config(), name):
+            raise UsageError(f"{name} is {value!r}, but environment '{config.env}' {why}. Leave {name} out", [name])
 
 
 def check_sampler(
@@ -138,6 +168,7 @@ def check_sampler(
             )
     if is_compiled(config, env):
         compiled = jax_environment(config, env)
+        _warn_of_images(observation_space(compiled))
         check_terms(terms, compiled)
         check_true_reward(true_reward, compiled)
         if potential is not None:
@@ -146,13 +177,29 @@ def check_sampler(
             potential.check_compiled(compiled, first[None], jnp.asarray(zero_action(compiled, 2))[None])
         return Spaces(compiled.observation_size, compiled.actions)
     trial = host_maker(config, env)(1)
+    if dropped := getattr(trial, "dropped", []):
+        warnings.warn(
+            f"{', '.join(dropped)}: no numbers, so neither the policy nor terms see them. Report in info what a "
+            "term needs",
+            stacklevel=2,
+        )
+    _warn_of_images(trial.observation_space)
     try:
         obs = _try_one_step(trial, terms, true_reward)
         if potential is not None:
-            potential.check_host(trial, obs, zero_action(trial, 1))
+            potential.check_host(trial, obs[:1], zero_action(trial, 1))
         return Spaces(trial.observation_size, trial.actions)
     finally:
         trial.close()
+
+
+def _warn_of_images(space: gymnasium.Space[Any]) -> None:
+    for where, size in spaces.images(space):
+        policy = "CnnPolicy" if isinstance(space, gymnasium.spaces.Box) else "MultiInputPolicy"
+        warnings.warn(
+            f"{where} is an image: {size:,} inputs, no convolution: use bipars.sb3.ShapedPPO with {policy}",
+            stacklevel=3,
+        )
 
 
 def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_reward: TrueReward) -> np.ndarray:
@@ -160,7 +207,7 @@ def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_rewa
     key = jax.random.key(0)
     params = [term.init(key, env) for term in terms]
     host_batch = HostBatch(env, 1)
-    host_batch.step(env.reset(0), zero_action(env, 1))
+    host_batch.step(env.reset(0), zero_action(env, env.num_envs))
     true_reward.evaluate(host_batch, evaluate_terms(terms, params, host_batch, key))
     return host_batch.flat_obs[0]
 
