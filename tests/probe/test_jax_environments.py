@@ -176,7 +176,7 @@ def test_an_environment_of_the_own_protocol_is_an_object_too():
             lambda: quick(from_gymnax(Line()), true_reward=lambda o, a, n, info: float(a)),
             r"the true reward failed on one transition.*Leave out float\(\)",
         ),
-        (lambda: quick(from_gymnax(Line()), true_reward="info:speed"), "true reward is 'info:speed', but: info has no"),
+        (lambda: quick(from_gymnax(Line()), true_reward="info:speed"), "true reward is 'info:speed', but info has no"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(make, message):

@@ -138,7 +138,7 @@ class Broken(VectorEnv):
     ("wrong", "message"),
     [
         ({"obs": np.zeros((2, 3))}, "step.. breaks its observation space: it returned .2, 3. numbers, expected .2, 1."),
-        ({"reward": 1.0}, "returned reward array.1.0.; expected one float for each of 2 environments"),
+        ({"reward": 1.0}, "returned reward array.1..; expected one float for each of 2 environments"),
         ({"terminated": np.zeros(2)}, "returned terminated .*expected one bool for each of 2"),
         ({"terminated": np.ones(2, bool)}, "has no 'final_obs', the observation in which it ended; its keys are none"),
     ],

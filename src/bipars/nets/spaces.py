@@ -62,7 +62,7 @@ class BoxActions:
         return self.size
 
     def __str__(self) -> str:
-        return f"{self.size} continuous numbers"
+        return "continuous"
 
 
 ActionSpace = DiscreteActions | MultiDiscreteActions | BoxActions

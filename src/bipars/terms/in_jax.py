@@ -34,14 +34,14 @@ def call_in_jax(fn: Callable[..., Any], vectorised: bool, step: Transition) -> F
     return jax.vmap(jax.vmap(one))(*step)
 
 
-def info_in_jax(what: str, step: Transition, key: str) -> Float[Array, "time env"]:
-    """A key of `info` that holds one number."""
+def info_in_jax(before: str, step: Transition, key: str) -> Float[Array, "time env"]:
+    """A key of `info` that holds one number. `before` is how an error begins."""
     lead = jax.tree.leaves(step.obs)[0].shape[:2]
     if key not in step.info:
-        raise UsageError(f"{what}: info has no key '{key}'; its keys are {list(step.info) or 'none'}")
+        raise UsageError(f"{before}info has no key '{key}'; its keys are {list(step.info) or 'none'}")
     value = step.info[key]
     if not isinstance(value, jax.Array) or value.shape != lead:
-        raise UsageError(f"{what}: info['{key}'] is {value!r:.80}; expected a single number")
+        raise UsageError(f"{before}info['{key}'] is {value!r:.80}; expected a single number")
     return value.astype(float)
 
 

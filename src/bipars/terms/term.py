@@ -78,7 +78,7 @@ class InfoTerm(RewardTerm):
     key: str = ""
 
     def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
-        return info_in_jax(self.what, step, self.key)
+        return info_in_jax(f"{self.what}: ", step, self.key)
 
     def on_host(self, params: Any, host_batch: HostBatch, key: PRNGKeyArray | None) -> np.ndarray:
         try:

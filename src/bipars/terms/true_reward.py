@@ -78,7 +78,7 @@ class TrueReward:
             return env_reward - terms.sum(axis=-1)
         if self.fn is not None:
             return call_in_jax(self.fn, self.vectorised, step)
-        return info_in_jax(f"the true reward is '{self.kind}', but", step, self.kind.removeprefix("info:"))
+        return info_in_jax(f"the true reward is '{self.kind}', but ", step, self.kind.removeprefix("info:"))
 
     def on_step(
         self, env_reward: float, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], terms: np.ndarray
