@@ -150,7 +150,7 @@ def test_results_say_what_they_hold_and_become_pandas(tmp_path, monkeypatch):
     table = bipars.load_results(tmp_path)
     assert repr(table).startswith(f"{2 * len(GOOD)} runs of mgl, ppo on cartpole, up to step ")
     assert "<p>" in table._repr_html_()
-    assert repr(table.select("seed")).startswith(f"{table.height} rows")
+    assert repr(type(table)(table.select("seed"))).startswith(f"{table.height} rows")
     pandas = ModuleType("pandas")
     pandas.DataFrame = dict
     monkeypatch.setitem(sys.modules, "pandas", pandas)

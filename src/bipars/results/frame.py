@@ -8,7 +8,7 @@ from bipars.errors import UsageError
 
 
 class Results(polars.DataFrame):
-    """One row per run and evaluation. All of Polars' methods work on it."""
+    """One row per run and evaluation. All of Polars' methods work on it; most return a plain table of Polars'."""
 
     def to_pandas(self, **options: Any) -> Any:
         """The same as a table of pandas'; what was not measured is NaN there."""
