@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bipars.errors import BiparsError
     from bipars.export import LearnedWeightFunction
     from bipars.integrations.callbacks import Callback, TensorBoard
+    from bipars.integrations.trackers import MLflow, WandB
     from bipars.methods import Method
     from bipars.report.report import Report
     from bipars.results.table import load_results
@@ -34,6 +35,7 @@ _HOMES = {
     "DDPGUpperConfig": "settings.config",
     "DPBAConfig": "settings.config",
     "LearnedWeightFunction": "export",
+    "MLflow": "integrations.trackers",
     "Method": "methods",
     "PPOConfig": "settings.config",
     "Potential": "shaping.given",
@@ -41,6 +43,7 @@ _HOMES = {
     "TensorBoard": "integrations.callbacks",
     "TermLogger": "wrappers.term_logger",
     "UpperConfig": "settings.config",
+    "WandB": "integrations.trackers",
     "WeightConfig": "settings.config",
     "Report": "report.report",
     "compare": "agent",
@@ -50,8 +53,8 @@ _HOMES = {
 __version__ = "0.2.0"
 __all__ = [
     "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DDPGUpperConfig", "DPBAConfig",
-    "LearnedWeightFunction", "Method", "PPOConfig", "Potential", "Report", "RewardTerm", "TensorBoard",
-    "TermLogger", "UpperConfig", "WeightConfig", "__version__", "compare", "envs", "load_results",
+    "LearnedWeightFunction", "MLflow", "Method", "PPOConfig", "Potential", "Report", "RewardTerm", "TensorBoard",
+    "TermLogger", "UpperConfig", "WandB", "WeightConfig", "__version__", "compare", "envs", "load_results",
 ]  # fmt: skip
 
 

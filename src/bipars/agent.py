@@ -12,8 +12,10 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import VectorEnv
 from rich.console import Console
 
+from bipars.envs.base import Environment
 from bipars.envs.gym import Factory
 from bipars.errors import UsageError
 from bipars.integrations.callbacks import Callback, UpdateFunction, as_callbacks
@@ -27,7 +29,7 @@ from bipars.rollout.finite import check_finite
 from bipars.rollout.make import Env, environment_name
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.objects import Terms, as_terms, method_name, potential_name, take_objects
-from bipars.runs.progress import describe, make_bar
+from bipars.runs.progress import NotebookBar, describe, in_notebook, make_bar
 from bipars.runs.reuse import reusing
 from bipars.runs.snapshots import encode_snapshot, glance, snapshot_due
 from bipars.runs.stopping import stop_requests
@@ -49,14 +51,15 @@ class BiPaRS(TrainedAgent):
         agent.learn(200_000)
         agent.weights(obs, action)      # one weight per term
 
-    `env` is a Gymnasium id, an environment, or a function that makes one; `terms` are `RewardTerm`s or names of
-    built-in ones; `method` is the name of one, or a `Method` of your own. `true_reward` is "env" (the environment's),
-    "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info), itself or as
-    "import:MODULE.FUNCTION". `preset="paper"` starts from the paper's settings for one of its tasks; the default is the
-    same for every environment. `potential` is a `Potential`, or the name of a built-in one, for the methods that take
-    one. `ppo`, `weights`, `upper`, `dpba`, `ddpg` and
-    `ddpg_upper` change settings of one part: a dict changes what it names, a config object everything. With `threads`,
-    MuJoCo steps its environments on several cores, and PPO's critics learn beside the policy.
+    `env` is a Gymnasium id, an environment, a function that makes one, or one written in JAX (`bipars.envs.from_gymnax`
+    and `from_brax`); `terms` are `RewardTerm`s or names of built-in ones, or "auto" for those that an environment of
+    Brax or MuJoCo Playground reports itself; `method` is the name of one, or a `Method` of your own. `true_reward` is
+    "env" (the environment's), "env-minus-terms", "info:KEY", or a function of (obs, action, next_obs, info), itself or
+    as "import:MODULE.FUNCTION". `preset="paper"` starts from the paper's settings for one of its tasks; the default is
+    the same for every environment. `potential` is a `Potential`, or the name of a built-in one, for the methods that
+    take one. `ppo`, `weights`, `upper`, `dpba`, `ddpg` and `ddpg_upper` change settings of one part: a dict changes
+    what it names, a config object everything. With `threads`, MuJoCo steps its environments on several cores, and PPO's
+    critics learn beside the policy.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class BiPaRS(TrainedAgent):
         threads: int = 1,
     ) -> None:
         own = find_method(method) if not isinstance(method, str) else None
+        given = as_terms(terms, env)
         settings: dict[str, Any] = {
             "env": environment_name(env),
             "env_options": dict(env_options or {}),
@@ -98,10 +102,13 @@ class BiPaRS(TrainedAgent):
             "ddpg": _as_dict(ddpg),
             "ddpg_upper": _as_dict(ddpg_upper),
         }
+        if isinstance(env, VectorEnv):
+            learner = find_method(method).learner
+            settings[learner] = {"num_envs": env.num_envs} | settings[learner]
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
-        agree_typed(env, method, potential, true_reward, *as_terms(terms))
-        objects, recorded = take_objects(env, settings["env"], as_terms(terms), true_reward, potential, own)
+        agree_typed(env, method, potential, true_reward, *given)
+        objects, recorded = take_objects(env, settings["env"], given, true_reward, potential, own)
         config = configure(settings, own)
         # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.
         whole = complete(dataclasses.replace(config, steps=ENDLESS), objects)
@@ -164,7 +171,7 @@ class BiPaRS(TrainedAgent):
             for line in odd_terms(np.asarray(stats.terms), names):
                 warnings.warn(line, stacklevel=3)
         if snapshot_due(self._rounds, start, end, max(self._snapshots, default=0)):
-            self._snapshots[self._rounds] = encode_snapshot(glance(state, stats.visited, len(names)))
+            self._snapshots[self._rounds] = encode_snapshot(glance(self._program, state, stats.visited))
         return row
 
     @classmethod
@@ -179,7 +186,7 @@ class BiPaRS(TrainedAgent):
 
 
 def compare(
-    env: str | Factory,
+    env: str | Factory | Environment,
     terms: Terms,
     total_timesteps: float,
     method: str | Method = "mgl",
@@ -195,12 +202,16 @@ def compare(
         report = bipars.compare(make_env, [RewardTerm("upright", upright)], 200_000, seeds=5, path="report.html")
         print(report)
 
-    `env` is a Gymnasium id or a function that makes an environment; `settings` are those of `BiPaRS`. Trainings run in
-    this process, one after the other: four times as many as there are seeds. `out` is a directory that keeps the
-    agents; given again, it goes on with what is missing. `path` is for the page, as in `BiPaRS.report`.
+    `env` is a Gymnasium id, a function that makes an environment, or one written in JAX; `settings` are those of
+    `BiPaRS`. Trainings run in this process, one after the other: four times as many as there are seeds. `out` is a
+    directory that keeps the agents; given again, it goes on with what is missing. `path` is for the page, as in
+    `BiPaRS.report`.
     """
-    if not isinstance(env, str) and not (callable(env) and not isinstance(env, gymnasium.Env)):
-        raise UsageError(f"env is {env!r:.80}; expected a Gymnasium id, or a function that makes an environment")
+    many = isinstance(env, (str, Environment)) or (callable(env) and not isinstance(env, gymnasium.Env))
+    if not many:
+        raise UsageError(
+            f"env is {env!r:.80}; expected a Gymnasium id, a function that makes an environment, or one written in JAX"
+        )
     chosen = range(seeds) if isinstance(seeds, int) else seeds
     if not len(chosen):
         raise UsageError(f"seeds is {seeds!r}; expected how many, or which, such as 5 or [0, 1, 2]")
@@ -219,7 +230,12 @@ def compare(
 
 
 def _to_compare(
-    env: str | Factory, terms: Terms, method: str | Method, seed: int, settings: Mapping[str, Any], root: Path
+    env: str | Factory | Environment,
+    terms: Terms,
+    method: str | Method,
+    seed: int,
+    settings: Mapping[str, Any],
+    root: Path,
 ) -> dict[str, Callable[[], BiPaRS]]:
     """By the name of its directory, how each agent of a seed is made; the one with learned weights first."""
     row = find_method(method)
@@ -247,10 +263,12 @@ def _training_bar(total: int, enabled: bool) -> Iterator[Callable[[int, Mapping[
     """Shows how far an agent in this process is."""
     if not enabled:
         yield lambda steps, row: None
-        return
-    with make_bar(Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=total, now="")
-        yield lambda steps, row: bar.update(task, advance=steps, now=describe(row))
+    elif in_notebook():
+        yield NotebookBar(total).advance
+    else:
+        with make_bar(Console(stderr=True)) as bar:
+            task = bar.add_task("training", total=total, now="")
+            yield lambda steps, row: bar.update(task, advance=steps, now=describe(row))
 
 
 def _as_dict(settings: Any) -> dict[str, Any]:

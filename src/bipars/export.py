@@ -61,7 +61,7 @@ class LearnedWeightFunction:
         obs = spaces.flatten(self.observation_space, observation, lead=int(many))
         chosen = spaces.policy_action(self.action_space, np.asarray(action))
         if self._moments is not None:
-            obs = self._moments.normalise(obs)  # type: ignore[arg-type, assignment]
+            obs = self._moments.normalise(obs)
         return np.asarray(self._weights(obs, chosen))  # type: ignore[arg-type]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -130,7 +130,7 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
         gymnasium.Wrapper.__init__(self, env)
         check_spaces(weight_function, env)
         self.weight_function, self.terms = weight_function, tuple(terms)
-        single = StepSpaces(env.observation_space, env.action_space)
+        single = StepSpaces(weight_function.observation_space, env.action_space)
         self.evaluator = StepTerms(terms, true_reward, single, tuple(term_params) or ((),) * len(self.terms))
         self._obs: Any = None
 
@@ -160,6 +160,7 @@ def shape(
     observation_space = getattr(env, "single_observation_space", env.observation_space)
     single = StepSpaces(observation_space, getattr(env, "single_action_space", env.action_space))
     check_spaces(weight_function, single)
+    single = StepSpaces(weight_function.observation_space, single.action_space)
     evaluator = StepTerms(terms, true_reward, single, tuple(params) or ((),) * len(terms))
     if kind is VectorTermLogger:
         return ShapedVectorEnv(env, weight_function, evaluator)
@@ -171,7 +172,7 @@ def shape(
 def check_spaces(weight_function: LearnedWeightFunction, env: Any) -> None:
     """Refuses environments that the weights were not learned for."""
     for name in ("observation_space", "action_space"):
-        expected, found = getattr(weight_function, name), getattr(env, name)
+        expected, found = getattr(weight_function, name), spaces.without_unusable(getattr(env, name))[0]
         if _sizes(expected) != _sizes(found):
             raise UsageError(f"the weights were learned with {name} {expected}; this environment has {found}")
 

@@ -10,7 +10,7 @@ from bipars.errors import UsageError, unknown
 from bipars.lower.replay import bytes_per_transition
 from bipars.methods import METHODS, Method, check_upper, find_method, fixed
 from bipars.nets.mlp import count_parameters
-from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
 from bipars.nets.weights import FORMS, make_weights
 from bipars.settings.base import require
 from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, PPOConfig, UpperConfig, WeightConfig
@@ -119,7 +119,7 @@ def check_deterministic(config: Config, method: Method, env: HasSpaces) -> None:
     if not isinstance(env.actions, BoxActions):
         raise UsageError(
             f"method '{name}' has a deterministic policy and needs continuous actions; environment '{config.env}' has "
-            f"{env.actions.n} discrete ones. Use a method with a stochastic policy, such as 'mgl' or 'ppo'"
+            f"{env.actions}. Use a method with a stochastic policy, such as 'mgl' or 'ppo'"
         )
     if method.learns_weights and config.weights.form not in ("auto", "state", "scalar"):
         raise UsageError(
@@ -154,15 +154,16 @@ def check_sampling(config: Config, method: Method) -> None:
 
 def resolve_form(config: Config, method: Method, env: HasSpaces) -> Form:
     """What z depends on."""
-    form, continuous = config.weights.form, isinstance(env.actions, BoxActions)
+    form, discrete = config.weights.form, isinstance(env.actions, DiscreteActions)
     if form == "auto":
-        return method.continuous_form if continuous else method.discrete_form
+        return method.discrete_form if discrete else method.continuous_form
     if form not in FORMS:
         raise unknown("weights.form", form, (*FORMS, "auto"))
-    if form == "per-action" and continuous:
+    if form == "per-action" and not discrete:
         others = "'state' or 'scalar'" if method.shows_weights else "'state-action', 'state' or 'scalar'"
         raise UsageError(
-            f"weights.form 'per-action' needs discrete actions; those of '{config.env}' are continuous. Use {others}",
+            f"weights.form 'per-action' needs one discrete action; those of '{config.env}' are {env.actions}. "
+            f"Use {others}",
             ["weights.form"],
         )
     if method.shows_weights and form == "state-action":

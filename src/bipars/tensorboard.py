@@ -19,12 +19,17 @@ class ScalarWriter:
         self._writer = SummaryWriter(str(directory), purge_step=first_step)
 
     def write(self, row: Mapping[str, Any]) -> None:
-        for name, value in row.items():
-            if isinstance(value, (int, float)) and name not in ("round", "step"):
-                self._writer.add_scalar(name, value, row["step"])
+        for name, value in scalars(row).items():
+            self._writer.add_scalar(name, value, row["step"])
 
     def close(self) -> None:
         self._writer.close()
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row; what was not measured is left out, and so is where it stands."""
+    numbers = {name: value for name, value in row.items() if isinstance(value, (int, float))}
+    return {name: value for name, value in numbers.items() if name not in ("round", "step")}
 
 
 def require_tensorboard() -> None:

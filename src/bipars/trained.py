@@ -18,6 +18,7 @@ from bipars.runs.checkpoint import replace_checkpoint, settings_digest
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
 from bipars.runs.objects import Terms, as_terms, names_without, objects_again
+from bipars.runs.progress import describe
 from bipars.runs.record import write_record
 from bipars.runs.snapshots import read_snapshots
 from bipars.settings.importing import agree, agree_typed, named_code, require_agreed
@@ -48,6 +49,14 @@ class TrainedAgent:
         self._recorded = recorded
         self.terms = program.terms
         self._acting: tuple[TrainState, ActingPolicy] | None = None
+
+    def __repr__(self) -> str:
+        config, row = self.config, self.metrics[-1] if self.metrics else {}
+        about = (
+            f"{config.env!r}, terms={[term.name for term in self.terms]}, method={config.method!r}, seed={config.seed}"
+        )
+        now = describe(row) if row else "not trained yet"
+        return f"{type(self).__name__}({about}): {self.num_timesteps:,} steps, {now}"
 
     @property
     def num_timesteps(self) -> int:
@@ -143,6 +152,7 @@ class TrainedAgent:
         this machine, with `allow_imports`, or where you pass the name again; or pass the object in its place.
         """
         run = RunDirectory(path)
+        terms = None if terms is None else as_terms(terms, env)
         agree_typed(env, true_reward, *as_terms(terms))
         agree(named_code(run.config) if allow_imports else ())
         require_agreed(names_without(run.config, env, terms, potential, method))

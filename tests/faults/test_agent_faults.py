@@ -126,11 +126,11 @@ def test_round_sampling_needs_two_updates():
         ({"method": "em", "weights": WeightConfig(form="state-action")}, "state-action' does not have that"),
         (
             {"env": "cartpole-continuous", "weights": WeightConfig(form="per-action")},
-            "'per-action' needs discrete actions; those of 'cartpole-continuous' are continuous. Use 'state-action'",
+            "'per-action' needs one discrete action; those of 'cartpole-continuous' are continuous. Use 'state-action'",
         ),
         (
             {"env": "cartpole-continuous", "method": "em", "weights": {"form": "per-action"}},
-            "'per-action' needs discrete actions.*Use 'state' or 'scalar'",
+            "'per-action' needs one discrete action.*Use 'state' or 'scalar'",
         ),
         ({"weights": {"low": 2.0, "high": 3.0}}, "weights.initial is 1.0; expected a number from 2.0 to 3.0"),
         ({"ppo": {"target_kl": -1.0}}, "ppo.target_kl is -1.0; expected a positive number"),

@@ -101,7 +101,7 @@ def test_a_nan_names_the_term_and_the_step():
         ({"vector": "threads"}, "unknown vector 'threads'"),
         ({"method": "rcpo"}, r"'rcpo' constrains the torque: give it the one term 'torque', not \['noise'\]"),
         ({"env": "CartPole-v1", "env_options": {"gravity": 3}}, "does not take the options.*gravity"),
-        ({"env": "cartpole", "true_reward": "info:x"}, "has its own true reward"),
+        ({"env": "cartpole", "true_reward": "info:x"}, "is 'info:x', but info has no key 'x'; its keys are none"),
     ],
 )
 def test_bad_settings_are_named_before_any_training(settings, message):

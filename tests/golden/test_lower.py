@@ -1,5 +1,6 @@
 """Golden numbers for advantages, ratios and rollouts."""
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -10,10 +11,10 @@ import pytest
 from bipars.envs import CartPole
 from bipars.envs.base import StepResult
 from bipars.lower.advantages import values
-from bipars.nets.mlp import make_mlp
+from bipars.nets.mlp import make_mlp, to_numpy
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.nets.running import Scale
-from bipars.nets.spaces import DiscreteActions
+from bipars.nets.spaces import DiscreteActions, MultiDiscreteActions, Spaces
 from bipars.nets.weights import make_weights
 from bipars.objective import (
     ClippedObjective,
@@ -114,6 +115,43 @@ def test_log_probabilities_are_those_of_a_distribution(continuous):
         assert float(drawn.mean()) == pytest.approx(float(policy.mode(obs)[0]), abs=0.02)
     else:
         assert float(drawn.mean()) == pytest.approx(float(jnp.exp(policy.log_prob(obs, jnp.array(1)))), abs=0.02)
+
+
+def test_several_choices_at_once_are_independent_heads():
+    """log pi is the sum of the choices' own, and all combinations together have probability one."""
+    env = Spaces(4, MultiDiscreteActions((3, 2, 2)))
+    policy = make_policy(jax.random.key(0), PPOConfig(), env)
+    obs = jax.random.normal(jax.random.key(1), (4,))
+    every = jnp.array(list(itertools.product(range(3), range(2), range(2))))
+    many = jnp.broadcast_to(obs, (len(every), 4))
+    probability = jnp.exp(policy.log_prob(many, every))
+    assert float(probability.sum()) == pytest.approx(1.0, abs=1e-6)
+    logits = policy.net(obs)
+    heads = [jax.nn.softmax(logits[:3]), jax.nn.softmax(logits[3:5]), jax.nn.softmax(logits[5:])]
+    expected = [float(heads[0][a] * heads[1][b] * heads[2][c]) for a, b, c in every.tolist()]
+    np.testing.assert_allclose(probability, expected, rtol=1e-5)
+    np.testing.assert_array_equal(policy.mode(obs), [int(head.argmax()) for head in heads])
+    entropy = -sum(p * np.log(p) for p in expected)
+    assert float(policy.spread(many)["entropy"]) == pytest.approx(entropy, rel=1e-5)
+    drawn = policy.sample(jnp.broadcast_to(obs, (20_000, 4)), policy.draw_noise(jax.random.key(2), (20_000,)))
+    for choice, head in enumerate(heads):
+        np.testing.assert_allclose(np.bincount(drawn[:, choice]) / 20_000, head, atol=0.02)
+
+
+def test_several_choices_in_numpy_are_those_in_jax():
+    env = Spaces(4, MultiDiscreteActions((5, 2, 2, 3)))
+    policy = make_policy(jax.random.key(0), PPOConfig(), env)
+    obs, noise = jax.random.normal(jax.random.key(1), (9, 4)), policy.draw_noise(jax.random.key(2), (9,))
+    acting = to_numpy(policy)
+    np.testing.assert_array_equal(acting.sample(np.asarray(obs), np.asarray(noise)), policy.sample(obs, noise))
+    np.testing.assert_array_equal(acting.mode(np.asarray(obs)), policy.mode(obs))
+    weights = make_weights(jax.random.key(3), ResolvedWeights(form="state-action", hidden=(4,)), env, 2)
+    action = policy.sample(obs, noise)
+    inputs = weights.inputs(obs, action)
+    assert inputs.shape == (9, 4 + 12)
+    np.testing.assert_array_equal(inputs[:, 4:].sum(axis=-1), 4)
+    np.testing.assert_array_equal(inputs[0, 4:].nonzero()[0], action[0] + jnp.array([0, 5, 7, 9]))
+    np.testing.assert_allclose(to_numpy(weights)(np.asarray(obs), np.asarray(action)), weights(obs, action), rtol=1e-5)
 
 
 @pytest.mark.parametrize("continuous", [False, True])

@@ -18,18 +18,19 @@ from bipars.upper.em import ExplicitMapping
 from bipars.upper.imgl import IncrementalMetaGradient, first_and_outer_product
 from bipars.upper.mgl import MetaGradient, advantage_pull_back
 from bipars.upper.unrolled import Unrolled
-from problems import CLIP, CLIPPED, GAMMA, OBJECTIVES, assert_same, make_problem
+from problems import CLIP, CLIPPED, CONTINUOUS, DISCRETE, GAMMA, OBJECTIVES, SEVERAL, assert_same, make_problem
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 ALPHA = 0.05
 CASES = [
-    (False, 1, "per-action"),
-    (False, 3, "state"),
-    (False, 2, "scalar"),
-    (True, 3, "state-action"),
-    (True, 1, "state"),
-    (True, 2, "scalar"),
+    (DISCRETE, 1, "per-action"),
+    (DISCRETE, 3, "state"),
+    (DISCRETE, 2, "scalar"),
+    (CONTINUOUS, 3, "state-action"),
+    (CONTINUOUS, 1, "state"),
+    (CONTINUOUS, 2, "scalar"),
+    (SEVERAL, 2, "state-action"),
 ]
 
 
@@ -58,9 +59,9 @@ def reached(policy, samples, objective=CLIPPED):
 
 
 @every_objective
-@pytest.mark.parametrize("continuous", [False, True])
-def test_gradients_of_several_advantages_at_once_are_those_of_each(continuous, objective):
-    problem = make_problem(continuous, 1, "state")
+@pytest.mark.parametrize("actions", [DISCRETE, CONTINUOUS, SEVERAL])
+def test_gradients_of_several_advantages_at_once_are_those_of_each(actions, objective):
+    problem = make_problem(actions, 1, "state")
     samples = problem.samples()
     advantages = samples.true_advantage, samples.modified_advantage, samples.modified_advantage**2
     found = jax.jit(surrogate_gradients, static_argnames="objective")
@@ -72,9 +73,9 @@ def test_gradients_of_several_advantages_at_once_are_those_of_each(continuous, o
         jax.tree.map(assert_same, gradient, together[0])
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-def test_gradients_along_a_direction_are_its_products_with_each_of_them(continuous):
-    problem = make_problem(continuous, 1, "state")
+@pytest.mark.parametrize("actions", [DISCRETE, CONTINUOUS, SEVERAL])
+def test_gradients_along_a_direction_are_its_products_with_each_of_them(actions):
+    problem = make_problem(actions, 1, "state")
     policy, samples = problem.policy, problem.samples()
     v = jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size)).reshape(x.shape), policy)
     _, expected = jax.jvp(lambda policy: policy.log_prob(samples.obs, samples.action), (policy,), (v,))
@@ -87,14 +88,16 @@ def minibatches(count, size, total=36):
     return [np.random.default_rng(i).integers(0, total, size) for i in range(count)]
 
 
-@pytest.mark.parametrize(("continuous", "num_terms", "form", "objective"), CASES_AND_OBJECTIVES)
-def test_mgl_is_the_derivative_through_one_step(continuous, num_terms, form, objective):
-    check_mgl(make_problem(continuous, num_terms, form), objective)
+@pytest.mark.parametrize(("actions", "num_terms", "form", "objective"), CASES_AND_OBJECTIVES)
+def test_mgl_is_the_derivative_through_one_step(actions, num_terms, form, objective):
+    check_mgl(make_problem(actions, num_terms, form), objective)
 
 
-@pytest.mark.parametrize(("continuous", "form"), [(False, "per-action"), (True, "state-action"), (True, "scalar")])
-def test_mgl_of_weights_that_sum_to_one(continuous, form):
-    check_mgl(make_problem(continuous, 3, form, simplex=True))
+@pytest.mark.parametrize(
+    ("actions", "form"), [(DISCRETE, "per-action"), (CONTINUOUS, "state-action"), (CONTINUOUS, "scalar")]
+)
+def test_mgl_of_weights_that_sum_to_one(actions, form):
+    check_mgl(make_problem(actions, 3, form, simplex=True))
 
 
 def check_mgl(problem, objective=CLIPPED):
@@ -114,8 +117,8 @@ def check_mgl(problem, objective=CLIPPED):
 
 
 def test_the_problems_hold_clipped_and_unclipped_samples_and_episodes_that_end():
-    for continuous in (False, True):
-        problem = make_problem(continuous, 1, "state")
+    for actions in (DISCRETE, CONTINUOUS, SEVERAL):
+        problem = make_problem(actions, 1, "state")
         samples = problem.samples()
         log_ratio, _ = log_ratios(problem.policy, samples)
         alive = np.asarray(slopes(CLIPPED, log_ratio, samples.modified_advantage) != 0)
@@ -124,9 +127,9 @@ def test_the_problems_hold_clipped_and_unclipped_samples_and_episodes_that_end()
         assert np.asarray(problem.done & ~problem.terminated).any()
 
 
-@pytest.mark.parametrize(("continuous", "num_terms", "form", "objective"), CASES_AND_OBJECTIVES)
-def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, form, objective):
-    problem = make_problem(continuous, num_terms, form)
+@pytest.mark.parametrize(("actions", "num_terms", "form", "objective"), CASES_AND_OBJECTIVES)
+def test_exact_imgl_is_the_derivative_through_all_steps(actions, num_terms, form, objective):
+    problem = make_problem(actions, num_terms, form)
     draws = minibatches(4, 16)
 
     @jax.jit
@@ -155,24 +158,22 @@ def test_exact_imgl_is_the_derivative_through_all_steps(continuous, num_terms, f
 
 
 @pytest.mark.parametrize(
-    ("continuous", "num_terms", "form", "max_grad_norm", "steps", "objective"),
+    ("actions", "num_terms", "form", "max_grad_norm", "steps", "objective"),
     [
-        (False, 1, "per-action", None, 5, CLIPPED),
-        (False, 2, "scalar", 0.2, 2, CLIPPED),
-        (True, 3, "state-action", 0.2, 5, CLIPPED),
-        (True, 1, "state", None, 2, CLIPPED),
-        (False, 1, "per-action", None, 2, OBJECTIVES[1]),
-        (True, 3, "state-action", 0.2, 5, OBJECTIVES[2]),
+        (DISCRETE, 1, "per-action", None, 5, CLIPPED),
+        (DISCRETE, 2, "scalar", 0.2, 2, CLIPPED),
+        (CONTINUOUS, 3, "state-action", 0.2, 5, CLIPPED),
+        (CONTINUOUS, 1, "state", None, 2, CLIPPED),
+        (DISCRETE, 1, "per-action", None, 2, OBJECTIVES[1]),
+        (CONTINUOUS, 3, "state-action", 0.2, 5, OBJECTIVES[2]),
     ],
 )
-def test_unrolled_is_the_derivative_through_adams_own_steps(
-    continuous, num_terms, form, max_grad_norm, steps, objective
-):
+def test_unrolled_is_the_derivative_through_adams_own_steps(actions, num_terms, form, max_grad_norm, steps, objective):
     """K = 3: after five steps the ring has wrapped, and the first two are taken as they are; after two it is not full.
 
     Held: Adam's second moment, and the factor of the clipped norm.
     """
-    problem = make_problem(continuous, num_terms, form)
+    problem = make_problem(actions, num_terms, form)
     draws, keep = minibatches(steps, 16), 3
     optimiser, hold = adam(ALPHA, max_grad_norm), jax.lax.stop_gradient
 
@@ -215,11 +216,11 @@ def test_unrolled_is_the_derivative_through_adams_own_steps(
     assert_same(found, expected)
 
 
-@pytest.mark.parametrize(("continuous", "form"), [(False, "per-action"), (False, "scalar"), (True, "state")])
-def test_em_is_the_derivative_through_the_policys_input(continuous, form):
+@pytest.mark.parametrize(("actions", "form"), [(DISCRETE, "per-action"), (DISCRETE, "scalar"), (CONTINUOUS, "state")])
+def test_em_is_the_derivative_through_the_policys_input(actions, form):
     num_terms = 2
     width = num_terms * (2 if form == "per-action" else 1)
-    problem = make_problem(continuous, num_terms, form, extra_inputs=width)
+    problem = make_problem(actions, num_terms, form, extra_inputs=width)
     samples = problem.samples()
 
     def true_return(weights):
@@ -237,10 +238,10 @@ def test_em_is_the_derivative_through_the_policys_input(continuous, form):
     assert HyperPolicy(problem.policy, problem.weights).mode(samples.obs).shape[0] == 36
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-def test_hessian_product_from_either_side_is_the_hessian(continuous):
+@pytest.mark.parametrize("actions", [DISCRETE, CONTINUOUS, SEVERAL])
+def test_hessian_product_from_either_side_is_the_hessian(actions):
     """h with fewer columns than parameters, and with more, takes different code."""
-    problem = make_problem(continuous, 1, "state")
+    problem = make_problem(actions, 1, "state")
     samples = problem.samples()
     flat, unravel = jax.flatten_util.ravel_pytree(problem.policy)
     hessian = jax.jit(jax.hessian(lambda t: surrogate(unravel(t), samples, samples.modified_advantage, CLIPPED)))(flat)
@@ -252,7 +253,7 @@ def test_hessian_product_from_either_side_is_the_hessian(continuous):
 
 
 def test_opg_reads_the_hessian_of_log_pi_as_minus_its_outer_product():
-    problem = make_problem(True, 2, "state-action")
+    problem = make_problem(CONTINUOUS, 2, "state-action")
     samples = problem.samples()
     ratio = jnp.exp(problem.policy.log_prob(samples.obs, samples.action) - samples.log_prob)
     one = lambda theta, s, a: theta.log_prob(s, a)  # noqa: E731
@@ -270,7 +271,7 @@ def test_opg_reads_the_hessian_of_log_pi_as_minus_its_outer_product():
 
 def test_first_imgl_step_is_mgl_times_alpha():
     """With h = 0 the second-order term vanishes, whatever its form."""
-    problem = make_problem(False, 2, "per-action")
+    problem = make_problem(DISCRETE, 2, "per-action")
     samples = problem.samples()
     step, after = lower_step(problem.policy, samples), reached(problem.policy, samples)
     mgl, _ = MetaGradient(CLIPPED).update((), step, after, problem.weights)
@@ -292,11 +293,11 @@ def test_bounded_weights_keep_their_gradient_at_the_bound():
 
 
 @pytest.mark.parametrize(
-    ("continuous", "num_terms", "form", "simplex"),
-    [*((*case, False) for case in CASES), (False, 3, "per-action", True), (True, 2, "scalar", True)],
+    ("actions", "num_terms", "form", "simplex"),
+    [*((*case, False) for case in CASES), (DISCRETE, 3, "per-action", True), (CONTINUOUS, 2, "scalar", True)],
 )
-def test_cotangents_are_pulled_back_without_the_jacobian_of_all_advantages(continuous, num_terms, form, simplex):
-    problem = make_problem(continuous, num_terms, form, simplex=simplex)
+def test_cotangents_are_pulled_back_without_the_jacobian_of_all_advantages(actions, num_terms, form, simplex):
+    problem = make_problem(actions, num_terms, form, simplex=simplex)
     samples = problem.samples()
     cotangents = jax.random.normal(jax.random.key(0), (5, samples.log_prob.size))
     found = advantage_pull_back(problem.weights, problem.data(samples), GAMMA, cotangents)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bipars.envs import CartPole
 from bipars.nets.policies import make_policy
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions, Spaces
 from bipars.nets.weights import make_weights
 from bipars.objective import ClippedObjective, Samples, gae, normaliser
 from bipars.settings.config import PPOConfig
@@ -32,6 +32,7 @@ def kl_penalised(log_ratio, advantage):
 
 OBJECTIVES = (CLIPPED, unclipped, kl_penalised)
 GAMMA, LAMBDA = 0.97, 0.9
+CONTINUOUS, DISCRETE, SEVERAL = BoxActions(1), DiscreteActions(2), MultiDiscreteActions((3, 2, 2, 4))
 
 
 class Problem(NamedTuple):
@@ -75,9 +76,9 @@ class Problem(NamedTuple):
 
 
 def make_problem(
-    continuous: bool, num_terms: int, form: str, seed: int = 0, extra_inputs: int = 0, simplex=False
+    actions: ActionSpace, num_terms: int, form: str, seed: int = 0, extra_inputs: int = 0, simplex=False
 ) -> Problem:
-    env = CartPole(continuous=continuous)
+    env = Spaces(4, actions)
     keys = jax.random.split(jax.random.key(seed), 12)
     config = PPOConfig(policy_hidden=(5, 4), activation="tanh")
     policy = make_policy(keys[0], config, env, extra_inputs)
@@ -90,10 +91,11 @@ def make_problem(
     weights, policy = jitter(weights, keys[2], 0.3), jitter(policy, keys[3], 0.1)
     time, envs = 12, 3
     obs = jax.random.normal(keys[4], (time, envs, 4))
-    if continuous:
-        action = jax.random.normal(keys[5], (time, envs, 1))
+    if isinstance(actions, BoxActions):
+        action = jax.random.normal(keys[5], (time, envs, actions.size))
     else:
-        action = jax.random.randint(keys[5], (time, envs), 0, 2)
+        options = jnp.array(getattr(actions, "sizes", 2))
+        action = jax.random.randint(keys[5], (time, envs, *actions.shape), 0, options)
     # The behaviour policy differs enough for some samples to be clipped, on both sides.
     seen = jnp.concatenate([obs, weights.at_state(obs)], -1) if extra_inputs else obs
     log_prob = policy.log_prob(seen, action) + 0.3 * jax.random.normal(keys[6], (time, envs))

@@ -133,7 +133,7 @@ def test_there_is_nothing_to_report_before_learning():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"env": Point()}, "env is .*expected a Gymnasium id, or a function that makes an environment"),
+        ({"env": Point()}, "env is .*expected a Gymnasium id, a function that makes an environment"),
         ({"seeds": 0}, "seeds is 0; expected how many, or which"),
         ({"method": "ppo"}, "method is 'ppo', which learns no weights"),
     ],

@@ -201,6 +201,41 @@ def test_discrete_observations_and_many_discrete_actions():
     assert agent.weights(np.array([0, 1]), np.array([[0, 1], [1, 2]])).shape == (2, 1)
 
 
+class Switches(gymnasium.Env):
+    """2^40 combinations; the reward is one bit."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.MultiBinary((2, 20))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return np.zeros(2, np.float32), float(action[0, 3]), True, False, {}
+
+
+OFF = bipars.RewardTerm("off", lambda obs, action, next_obs, info: -float(action[1, 4]))
+
+
+def test_choices_of_which_there_are_too_many_to_count_their_combinations(tmp_path):
+    agent = quick(Switches, [OFF], ppo={"gradient_steps": 20}).learn(640)
+    action, _ = agent.predict(np.zeros(2, np.float32), deterministic=True)
+    assert action.shape == (2, 20)
+    assert action[0, 3] == 1
+    agent.save(tmp_path / "agent")
+    loaded = bipars.BiPaRS.load(tmp_path / "agent", env=Switches, terms=[OFF])
+    np.testing.assert_array_equal(loaded.predict(np.zeros(2, np.float32), deterministic=True)[0], action)
+    assert agent.report(tmp_path / "report.html").path.exists()
+
+
+@pytest.mark.parametrize("method", ["em", "dpba"])
+def test_methods_with_networks_of_their_own_take_many_choices(method):
+    action, _ = quick(Switches, [OFF], method=method).learn(64).predict(np.zeros((3, 2), np.float32))
+    assert action.shape == (3, 2, 20)
+
+
 # Saving
 
 

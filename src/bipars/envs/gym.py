@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from bipars.envs import spaces
 from bipars.envs.host import Step, Steps
@@ -21,14 +21,20 @@ from bipars.runtime import allowed_cores
 from bipars.settings.importing import import_from_here
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
+VectorFactory = Callable[..., "VectorEnv[Any, Any, Any]"]
+"""Makes many environments at once: as many as it is told, if it takes `num_envs`."""
 
 
-def _checked(make: Factory, timeout: float | None) -> Factory:
+def _checked(make: Factory, timeout: float | None, dropped: list[str]) -> Factory:
+    """Its environments name what they do wrong. `dropped` is told which observations are left out."""
+
     def checked() -> gymnasium.Env[Any, Any]:
         env = make()
         if not isinstance(env, gymnasium.Env):
             raise UsageError(f"the function given as env returned {env!r:.80}; expected a gymnasium.Env")
-        return Checked(env, timeout)
+        made = Checked(env, timeout)
+        dropped[:] = made.dropped
+        return made
 
     return checked
 
@@ -51,16 +57,24 @@ class GymnasiumEnvironment:
     can_run = False
 
     def __init__(
-        self, make: Factory, num_envs: int, mode: Literal["sync", "async"] = "sync", timeout: float | None = None
+        self,
+        make: Factory,
+        num_envs: int,
+        mode: Literal["sync", "async"] = "sync",
+        timeout: float | None = None,
+        first: gymnasium.Env[Any, Any] | None = None,
     ) -> None:
-        """`timeout`: seconds that a step or reset may take."""
+        """`timeout`: seconds that a step or reset may take. `first`: one that is made already, for `sync`."""
         self.num_envs = num_envs
+        self.dropped: list[str] = []
         self.vector: Sync | Async
         disabled = AutoresetMode.DISABLED
         if mode == "sync":
-            self.vector = Sync([_checked(make, timeout)] * num_envs, autoreset_mode=disabled)
+            makers = [make] * num_envs if first is None else [lambda: first, *[make] * (num_envs - 1)]
+            checks = [_checked(make, timeout, self.dropped) for make in makers]
+            self.vector = Sync(checks, autoreset_mode=disabled)
         else:  # never forked: JAX has threads
-            checked = _checked(make, None)
+            checked = _checked(make, None, self.dropped)
             make = _on_any_core(lambda: InProcess(checked()))
             try:
                 self.vector = Async([make] * num_envs, autoreset_mode=disabled, context="forkserver")
@@ -109,7 +123,9 @@ class GymnasiumEnvironment:
         return spaces.flatten(self.observation_space, obs)
 
 
-def factory(env: "str | gymnasium.Env[Any, Any] | Factory", options: Mapping[str, Any]) -> tuple[str, Factory]:
+def factory(
+    env: "str | gymnasium.Env[Any, Any] | Factory | VectorFactory", options: Mapping[str, Any]
+) -> tuple[str, Callable[..., Any]]:
     """A name for the environment, and a function that makes one more of it."""
     if isinstance(env, str):
         return env, _by_id(env, options)
@@ -122,7 +138,9 @@ def factory(env: "str | gymnasium.Env[Any, Any] | Factory", options: Mapping[str
         return type(env.unwrapped).__name__, lambda: _copy(env)
     if callable(env):
         return getattr(env, "__qualname__", type(env).__name__), env
-    raise UsageError(f"env is {env!r}; expected an id, a gymnasium.Env, or a function that makes one")
+    known = {"step_env": "from_gymnax(env, params)", "action_size": "from_brax(env)"}
+    hint = next((f". Written in JAX: pass bipars.envs.{how}" for name, how in known.items() if hasattr(env, name)), "")
+    raise UsageError(f"env is {env!r:.80}; expected an id, a gymnasium.Env, or a function that makes one{hint}")
 
 
 def _copy(env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:

@@ -25,6 +25,8 @@ class Step(NamedTuple):
     """(env,)"""
     info: Mapping[str, Any]
     """One entry per environment under each key."""
+    ghost: np.ndarray | None = None
+    """(env,): where it was no step, but the start of the next episode. None: nowhere."""
 
 
 class Steps(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bipars.envs import spaces
-from bipars.envs.host import HostEnvironment, Steps
+from bipars.envs.host import HostEnvironment, Step, Steps
 from bipars.errors import EnvError, NonFiniteError, TermError
 from bipars.nets.mlp import clip
 from bipars.nets.spaces import BoxActions
@@ -21,13 +21,14 @@ class HostBatch:
         size = env.observation_size
         self.flat_obs = np.empty((*lead, size), np.float32)
         self.flat_next_obs = np.empty((*lead, size), np.float32)
-        if isinstance(env.actions, BoxActions):
-            self.action = np.empty((*lead, env.actions.size), np.float32)
-        else:
-            self.action = np.empty(lead, np.int32)
+        self.action: np.ndarray = np.empty((*lead, *env.actions.shape), env.actions.dtype)
         self.env_reward = np.empty(lead)
         self.terminated, self.truncated = np.empty(lead, bool), np.empty(lead, bool)
         self.infos: list[Mapping[str, Any]] = []
+        self.ghosts: list[np.ndarray | None] = []
+        self.origin: np.ndarray | None = None
+        """(time, env): in which step of the environments each transition took place; None: each row in its own."""
+        self._filled = np.zeros(env.num_envs, int)
         self._box, self._to_native = isinstance(env.actions, BoxActions), spaces.native_actions(env.action_space)
 
     def step(self, obs: np.ndarray, action: np.ndarray) -> np.ndarray:
@@ -35,7 +36,8 @@ class HostBatch:
         t, self.time = self.time, self.time + 1
         if t == 0:
             self._check_finite(obs, t)
-        self.flat_obs[t], self.action[t] = obs, action
+        if self.origin is None:  # before the environment may write into them
+            self.flat_obs[t], self.action[t] = obs, action
         try:
             step = self.env.step(self._native(action))
         except EnvError as error:
@@ -45,10 +47,41 @@ class HostBatch:
         self._check_finite(step.next_obs, t)
         if step.obs is not step.next_obs:  # somewhere a new episode begins
             self._check_finite(step.obs, t)
-        self.flat_next_obs[t] = step.next_obs
-        self.env_reward[t], self.terminated[t], self.truncated[t] = step.reward, step.terminated, step.truncated
         self.infos.append(step.info)
+        self.ghosts.append(step.ghost)
+        if self.origin is None and (step.ghost is None or self.evaluation):
+            self.flat_next_obs[t] = step.next_obs
+            self.env_reward[t], self.terminated[t], self.truncated[t] = step.reward, step.terminated, step.truncated
+        else:
+            self._keep_real(t, obs, action, step)
         return step.obs
+
+    def _keep_real(self, t: int, obs: np.ndarray, action: np.ndarray, step: Step) -> None:
+        """Adds a step to each environment for which it was one: from now on, rows are filled at their own pace."""
+        if self.origin is None:
+            self._filled[:] = t
+            self.origin = np.repeat(np.arange(len(self.action))[:, None], self.env.num_envs, axis=1)
+        real = (
+            self._filled < len(self.action) if step.ghost is None else (self._filled < len(self.action)) & ~step.ghost
+        )
+        envs = np.flatnonzero(real)
+        at = self._filled[envs], envs
+        self.origin[at] = t
+        self.flat_obs[at], self.action[at], self.flat_next_obs[at] = obs[envs], action[envs], step.next_obs[envs]
+        self.env_reward[at], self.terminated[at] = step.reward[envs], step.terminated[envs]
+        self.truncated[at] = step.truncated[envs]
+        self._filled[envs] += 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether every environment has taken as many steps as were asked for."""
+        if self.origin is None:
+            return self.time >= len(self.action)
+        return bool((self._filled >= len(self.action)).all())
+
+    def in_rows(self, values: np.ndarray) -> np.ndarray:
+        """(time, env, ...) of transitions, from (step, env, ...) of the environments' steps."""
+        return values if self.origin is None else values[self.origin, np.arange(self.env.num_envs)]
 
     def take(self, steps: Steps) -> np.ndarray:
         """All steps at once, where the environment has taken them so; returns what to act on next."""
@@ -104,7 +137,18 @@ class HostBatch:
 
     def info(self, key: str) -> np.ndarray:
         """One key of `info` at every step of every environment."""
-        return np.stack([info_values(info, key, self.env.num_envs) for info in self.infos])
+        if all(ghost is None for ghost in self.ghosts):
+            return np.stack([info_values(info, key, self.env.num_envs) for info in self.infos])
+        return self.in_rows(self._info_around_ghosts(key))
+
+    def _info_around_ghosts(self, key: str) -> np.ndarray:
+        """(step, env): the same where some steps were none; their values are any others."""
+        rows: list[np.ndarray | None] = []
+        for info, ghost in zip(self.infos, self.ghosts, strict=True):
+            real = np.ones(self.env.num_envs, bool) if ghost is None else ~ghost
+            rows.append(info_values(info, key, self.env.num_envs, real) if real.any() else None)
+        known = next((row for row in rows if row is not None), np.zeros(self.env.num_envs))
+        return np.stack([known if row is None else row for row in rows])
 
 
 class StepInfo(Mapping[str, Any]):
@@ -144,7 +188,8 @@ class BatchInfo(Mapping[str, np.ndarray]):
     def at(self, index: int) -> StepInfo:
         """Of one step of one environment."""
         time, env = divmod(index, self._experience.env.num_envs)
-        return StepInfo(self._experience.infos[time], env)
+        origin = self._experience.origin
+        return StepInfo(self._experience.infos[time if origin is None else origin[time, env]], env)
 
     def numeric(self) -> dict[str, np.ndarray]:
         """The keys that hold numbers at every step, as a function written in JAX can take them."""
@@ -164,14 +209,17 @@ def info_keys(info: Mapping[str, Any]) -> list[str]:
     return [key for key in info if not key.startswith("_")]
 
 
-def info_values(info: Mapping[str, Any], key: str, num_envs: int) -> np.ndarray:
-    """One number per environment."""
+def info_values(info: Mapping[str, Any], key: str, num_envs: int, real: np.ndarray | None = None) -> np.ndarray:
+    """One number per environment; where it took no `real` step, that of another."""
     if key not in info:
         raise TermError(f"info has no key '{key}'; its keys are {info_keys(info) or 'none'}")
-    missing = [env for env in range(num_envs) if not _present(info, key, env)] if f"_{key}" in info else []
+    asked = range(num_envs) if real is None else np.flatnonzero(real).tolist()
+    missing = [env for env in asked if not _present(info, key, env)] if f"_{key}" in info else []
     if missing:
         raise TermError(f"info of environment {missing[0]} has no key '{key}'; others have it. Report it at every step")
     values = info[key]
+    if real is not None and not real.all():
+        values = values[np.where(real, np.arange(num_envs), asked[0])]
     return np.array(list(values)) if values.dtype == object else values
 
 

@@ -11,11 +11,12 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from bipars.errors import UsageError
-from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 
 SUPPORTED_OBSERVATIONS = "Box, Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple"
-SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, and MultiDiscrete and MultiBinary of at most 1024 combinations"
-MAX_COMBINATIONS = 1024
+SUPPORTED_ACTIONS = "Box with finite bounds, Discrete, MultiDiscrete and MultiBinary"
+SMALLEST_IMAGE = 1024
+"""Numbers below which an array of pixels is as good as any other input."""
 NUMBERS = "fiub"
 """Kinds of NumPy's types that are numbers."""
 
@@ -54,46 +55,89 @@ def observation_size(space: Space[Any], where: str = "observation space") -> int
             raise UsageError(f"{where} is {space}, which is not supported; supported are {SUPPORTED_OBSERVATIONS}")
 
 
-def flatten(space: Space[Any], value: Any, lead: int = 1) -> np.ndarray:
-    """(..., obs) as float32 from observations with `lead` leading axes."""
+def without_unusable(space: Space[Any], where: str = "observation") -> tuple[Space[Any], list[str]]:
+    """A Dict without the keys that hold no numbers, and those keys; any other space as it is."""
+    if not isinstance(space, spaces.Dict):
+        return space, []
+    kept: dict[str, Space[Any]] = {}
+    dropped = []
+    for key, part in space.spaces.items():
+        name = f"{where}[{key!r}]"
+        inner, inside = without_unusable(part, name)
+        try:
+            observation_size(inner)
+        except UsageError:
+            dropped.append(f"{name} ({type(part).__name__})")
+        else:
+            kept[key] = inner
+            dropped += inside
+    if not kept or not dropped:  # where nothing is left, who asks for its size names the first
+        return space, []
+    return spaces.Dict(kept, sort_keys=False), dropped
+
+
+def images(space: Space[Any], where: str = "observation") -> list[tuple[str, int]]:
+    """The pictures in an observation, and how many numbers each has."""
+    match space:
+        case spaces.Box():
+            size, axes = math.prod(space.shape), len(space.shape)
+            picture = axes == 3 or (axes == 2 and space.dtype == np.uint8)
+            return [(where, size)] if picture and size >= SMALLEST_IMAGE else []
+        case spaces.Dict():
+            return [image for key, part in space.spaces.items() for image in images(part, f"{where}[{key!r}]")]
+        case spaces.Tuple():
+            return [image for i, part in enumerate(space.spaces) for image in images(part, f"{where}[{i}]")]
+    return []
+
+
+def flatten(space: Space[Any], value: Any, lead: int = 1, xp: Any = np) -> Any:
+    """(..., obs) as float32 from observations with `lead` leading axes; `xp` is numpy or jax.numpy."""
     match space:
         case spaces.Box() | spaces.MultiBinary():
-            array = np.asarray(value, np.float32)
+            array = xp.asarray(value, xp.float32)
             return array.reshape(*array.shape[:lead], -1)
         case spaces.Discrete():
-            return _one_hot(np.asarray(value) - space.start, int(space.n))
+            return _one_hot(xp.asarray(value) - space.start, int(space.n))
         case spaces.MultiDiscrete():
-            shifted = (np.asarray(value) - space.start).reshape(*np.shape(value)[:lead], -1)
+            shifted = (xp.asarray(value) - space.start).reshape(*np.shape(value)[:lead], -1)
             parts = [_one_hot(shifted[..., i], int(n)) for i, n in enumerate(space.nvec.reshape(-1))]
-            return np.concatenate(parts, axis=-1)
+            return xp.concatenate(parts, axis=-1)
         case spaces.Dict():
-            parts = [flatten(part, value[key], lead) for key, part in space.spaces.items()]
-            return np.concatenate(parts, axis=-1)
+            parts = [flatten(part, value[key], lead, xp) for key, part in space.spaces.items()]
+            return xp.concatenate(parts, axis=-1)
         case spaces.Tuple():
-            parts = [flatten(part, item, lead) for part, item in zip(space.spaces, value, strict=True)]
-            return np.concatenate(parts, axis=-1)
+            parts = [flatten(part, item, lead, xp) for part, item in zip(space.spaces, value, strict=True)]
+            return xp.concatenate(parts, axis=-1)
     raise AssertionError(space)
 
 
-def unflatten(space: Space[Any], flat: np.ndarray) -> Any:
+def unflatten(space: Space[Any], flat: Any, xp: Any = np) -> Any:
     """Observations in the space's own form, with the leading axes of `flat`."""
     lead = flat.shape[:-1]
     match space:
         case spaces.Box() | spaces.MultiBinary():
-            return flat.reshape(*lead, *space.shape).astype(space.dtype, copy=False)
+            return _cast(flat.reshape(*lead, *space.shape), space)
         case spaces.Discrete():
             return flat.argmax(axis=-1) + space.start
         case spaces.MultiDiscrete():
             ends = np.cumsum(space.nvec.reshape(-1))
-            chosen = [part.argmax(axis=-1) for part in np.split(flat, ends[:-1], axis=-1)]
-            return np.stack(chosen, axis=-1).reshape(*lead, *space.shape) + space.start
+            chosen = [part.argmax(axis=-1) for part in xp.split(flat, ends[:-1], axis=-1)]
+            return xp.stack(chosen, axis=-1).reshape(*lead, *space.shape) + space.start
         case spaces.Dict():
-            parts = _split(flat, list(space.spaces.values()))
-            return {key: unflatten(space[key], part) for key, part in zip(space.spaces, parts, strict=True)}
+            parts = _split(flat, list(space.spaces.values()), xp)
+            return {key: unflatten(space[key], part, xp) for key, part in zip(space.spaces, parts, strict=True)}
         case spaces.Tuple():
-            parts = _split(flat, list(space.spaces))
-            return tuple(unflatten(part, piece) for part, piece in zip(space.spaces, parts, strict=True))
+            parts = _split(flat, list(space.spaces), xp)
+            return tuple(unflatten(part, piece, xp) for part, piece in zip(space.spaces, parts, strict=True))
     raise AssertionError(space)
+
+
+def _cast(values: Any, space: Space[Any]) -> Any:
+    """To the type of the space; JAX keeps the precision that it computes in."""
+    assert space.dtype is not None
+    if not isinstance(values, np.ndarray) and space.dtype.kind == "f":
+        return values
+    return values.astype(space.dtype, copy=False)
 
 
 def observation_bounds(space: Space[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -105,13 +149,14 @@ def observation_bounds(space: Space[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def action_space(space: Space[Any]) -> ActionSpace:
-    """How the policy acts. MultiDiscrete and MultiBinary become one choice among all combinations."""
+    """How the policy acts. MultiDiscrete and MultiBinary are several choices at once."""
     match space:
         case spaces.Box():
             if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
                 raise UsageError(
-                    f"action space is {space}, without finite bounds; supported are {SUPPORTED_ACTIONS}. "
-                    "Give it bounds, or wrap the environment in gymnasium.wrappers.RescaleAction"
+                    f"action space is {space}, without finite bounds; supported are {SUPPORTED_ACTIONS}. Give it "
+                    "bounds, such as -1 and 1: env=lambda: gymnasium.wrappers.TransformAction(make_env(), "
+                    f"lambda action: action, gymnasium.spaces.Box(-1.0, 1.0, {space.shape}))"
                 )
             if 0 in space.shape:
                 raise UsageError(
@@ -120,39 +165,36 @@ def action_space(space: Space[Any]) -> ActionSpace:
             return BoxActions(math.prod(space.shape))
         case spaces.Discrete():
             return DiscreteActions(int(space.n))
-        case spaces.MultiDiscrete() | spaces.MultiBinary() if _combinations(space) <= MAX_COMBINATIONS:
-            return DiscreteActions(_combinations(space))
+        case spaces.MultiDiscrete() | spaces.MultiBinary():
+            return MultiDiscreteActions(_sizes(space))
         case _:
             raise UsageError(f"action space is {space}, which is not supported; supported are {SUPPORTED_ACTIONS}")
 
 
-def native_actions(space: Space[Any]) -> Callable[[np.ndarray], Any]:
+def native_actions(space: Space[Any]) -> Callable[[Any], Any]:
     """How actions become what the environment takes. What depends on the space alone is computed here, once."""
     match space:
         case spaces.Box():
-            low, high, dtype, shape = space.low.reshape(-1), space.high.reshape(-1), space.dtype, space.shape
+            low, high, shape = space.low.reshape(-1), space.high.reshape(-1), space.shape
             span, flat = high - low, len(shape) == 1
 
             def box(action: np.ndarray) -> np.ndarray:
-                shaped = action if flat else action.reshape(*action.shape[:-1], *shape)
-                return shaped.astype(dtype, copy=False)
+                return _cast(action if flat else action.reshape(*action.shape[:-1], *shape), space)
 
             return box if _unit(space) else lambda action: box(low + span * ((action + 1.0) / 2.0))
         case spaces.Discrete():
             return lambda action: action + space.start
         case spaces.MultiDiscrete() | spaces.MultiBinary():
-            sizes = tuple(_sizes(space))
             start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
 
-            def digits(action: np.ndarray) -> np.ndarray:
-                each = np.stack(np.unravel_index(action, sizes), axis=-1)
-                return (each.reshape(*action.shape, *space.shape) + start).astype(space.dtype)
+            def choices(action: np.ndarray) -> np.ndarray:
+                return (action.reshape(*action.shape[:-1], *space.shape) + start).astype(space.dtype)
 
-            return digits
+            return choices
     raise AssertionError(space)
 
 
-def native_action(space: Space[Any], action: np.ndarray) -> Any:
+def native_action(space: Space[Any], action: Any) -> Any:
     """Actions as the environment takes them."""
     return native_actions(space)(action)
 
@@ -170,9 +212,8 @@ def policy_action(space: Space[Any], action: Any) -> np.ndarray:
         case spaces.MultiDiscrete() | spaces.MultiBinary():
             start = space.start if isinstance(space, spaces.MultiDiscrete) else 0
             shifted = np.asarray(action) - start
-            digits = shifted.reshape(*shifted.shape[: shifted.ndim - len(space.shape)], -1)
-            inside = _index(space, digits, np.asarray(_sizes(space)), action)
-            return np.ravel_multi_index(tuple(np.moveaxis(inside, -1, 0)), tuple(_sizes(space)))
+            choices = shifted.reshape(*shifted.shape[: shifted.ndim - len(space.shape)], -1)
+            return _index(space, choices, np.asarray(_sizes(space)), action)
     raise AssertionError(space)
 
 
@@ -187,23 +228,19 @@ def _unit(space: spaces.Box) -> bool:
     return bool((space.low == -1).all() and (space.high == 1).all())
 
 
-def _sizes(space: spaces.MultiDiscrete | spaces.MultiBinary) -> list[int]:
+def _sizes(space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[int, ...]:
     if isinstance(space, spaces.MultiBinary):
-        return [2] * math.prod(space.shape)
-    return [int(n) for n in space.nvec.reshape(-1)]
+        return (2,) * math.prod(space.shape)
+    return tuple(int(n) for n in space.nvec.reshape(-1))
 
 
-def _combinations(space: spaces.MultiDiscrete | spaces.MultiBinary) -> int:
-    return math.prod(_sizes(space))
-
-
-def _one_hot(index: np.ndarray, size: int) -> np.ndarray:
+def _one_hot(index: Any, size: int) -> Any:
     return (index[..., None] == np.arange(size)).astype(np.float32)
 
 
-def _split(flat: np.ndarray, parts: list[Space[Any]]) -> list[np.ndarray]:
+def _split(flat: Any, parts: list[Space[Any]], xp: Any) -> list[Any]:
     ends = np.cumsum([observation_size(part) for part in parts])
-    return np.split(flat, ends[:-1], axis=-1)
+    return xp.split(flat, ends[:-1], axis=-1)
 
 
 def batched(space: Space[Any], value: Any, what: str = "observation", many: bool = True) -> bool:

@@ -106,6 +106,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], timeout: float | None = None) -> None:
         super().__init__(env)
         self._timeout = timeout
+        self.observation_space, self.dropped = spaces.without_unusable(env.observation_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         try:

@@ -15,7 +15,7 @@ from bipars.nets.mlp import MLP, count_parameters, make_mlp, orthogonal, ravel
 from bipars.nets.optimiser import adam, ascend
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, Policy, Theta, make_policy
 from bipars.nets.running import ReturnScale, RunningMoments
-from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.spaces import HasSpaces
 from bipars.nets.weights import WeightFunction
 from bipars.objective import (
     ClippedObjective,
@@ -117,7 +117,7 @@ class PPO:
     def empty_samples(self, size: int, jacobian: int | None = None) -> Samples:
         """Zeros in the shapes of `size` samples, with dA~/dphi of so many columns."""
         actions, zeros = self.spaces.actions, jnp.zeros(size)
-        action = jnp.zeros((size, actions.size)) if isinstance(actions, BoxActions) else jnp.zeros(size, jnp.int32)
+        action = jnp.zeros((size, *actions.shape), actions.dtype)
         obs = jnp.zeros((size, self.spaces.observation_size))
         return Samples(obs, action, zeros, zeros, zeros, None if jacobian is None else jnp.zeros((size, jacobian)))
 

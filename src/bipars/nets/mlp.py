@@ -6,13 +6,15 @@ dispatching a small compiled function costs more than computing it): the arrays 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions, MultiDiscreteActions
 
 Initialiser = Callable[[PRNGKeyArray, tuple[int, int]], tuple[Array, Array]]
 Tree = TypeVar("Tree")
@@ -55,6 +57,39 @@ def one_hot(index: Array, size: int, dtype: Any) -> Array:
     if isinstance(index, np.ndarray):
         return (index[..., None] == np.arange(size)).astype(dtype)
     return jax.nn.one_hot(index, size, dtype=dtype)
+
+
+def split_choices(x: Array, sizes: Sequence[int]) -> list[Float[Array, "... choice option"]]:
+    """The last axis of `x`, sum(sizes) long, cut into choices; neighbours of equal size share an array."""
+    parts, start = [], 0
+    for size, equal in groupby(sizes):
+        count = len(list(equal))
+        part = x[..., start : start + count * size]
+        parts.append(part.reshape(*x.shape[:-1], count, size))
+        start += count * size
+    return parts
+
+
+def one_hots(index: Int[Array, "... choice"], sizes: Sequence[int], dtype: Any) -> Float[Array, "... options"]:
+    """Of several choices, side by side: the inverse of choosing in each of `split_choices`."""
+    lead = index.shape[:-1]
+    parts, start = [], 0
+    for size, equal in groupby(sizes):
+        count = len(list(equal))
+        parts.append(one_hot(index[..., start : start + count], size, dtype).reshape(*lead, count * size))
+        start += count
+    return namespace(index).concatenate(parts, axis=-1)
+
+
+def encode_action(actions: ActionSpace, action: Array, dtype: Any) -> Float[Array, "... width"]:
+    """An action as a network is told of it: clipped numbers, or one-hot."""
+    match actions:
+        case BoxActions():
+            return namespace(action).clip(action, -1.0, 1.0)
+        case DiscreteActions():
+            return one_hot(action, actions.n, dtype)
+        case MultiDiscreteActions():
+            return one_hots(action, actions.sizes, dtype)
 
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": relu, "tanh": lambda x: namespace(x).tanh(x)}

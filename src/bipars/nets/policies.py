@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot, orthogonal
+from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot, one_hots, orthogonal, split_choices, static
 from bipars.nets.network import Network, Networks
 from bipars.nets.per_sample import PerSampleGradients
 from bipars.nets.running import LIMIT, Scale
-from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.spaces import BoxActions, HasSpaces, MultiDiscreteActions
 from bipars.nets.weights import WeightFunction
 from bipars.settings.config import PPOConfig
 
@@ -52,6 +52,39 @@ class CategoricalPolicy:
 
 
 @module
+class MultiCategoricalPolicy:
+    """Several choices at once, independent of each other given the state: one head each, on one network."""
+
+    net: MLP
+    sizes: tuple[int, ...] = static()
+
+    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "... options"]:
+        return jax.random.gumbel(key, (*shape, sum(self.sizes)))
+
+    def sample(self, obs: Float[Array, "... obs"], noise: Float[Array, "... options"]) -> Int[Array, "... choice"]:
+        return self._best(self.net(obs) + noise)
+
+    def mode(self, obs: Float[Array, "... obs"]) -> Int[Array, "... choice"]:
+        return self._best(self.net(obs))
+
+    def _best(self, values: Float[Array, "... options"]) -> Int[Array, "... choice"]:
+        xp = namespace(values)
+        return xp.concatenate([xp.argmax(part, axis=-1) for part in split_choices(values, self.sizes)], axis=-1)
+
+    def _log_probs(self, obs: Float[Array, "... obs"]) -> list[Float[Array, "... choice option"]]:
+        return [jax.nn.log_softmax(part) for part in split_choices(self.net(obs), self.sizes)]
+
+    def log_prob(self, obs: Float[Array, "... obs"], action: Int[Array, "... choice"]) -> Float[Array, "..."]:
+        every = self._log_probs(obs)
+        chosen = split_choices(one_hots(action, self.sizes, every[0].dtype), self.sizes)
+        return sum(jnp.sum(part * hot, axis=(-2, -1)) for part, hot in zip(every, chosen, strict=True))  # type: ignore
+
+    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        every = self._log_probs(obs)
+        return {"entropy": -sum(jnp.sum(jnp.exp(part) * part, axis=(-2, -1)).mean() for part in every)}  # type: ignore
+
+
+@module
 class GaussianPolicy:
     """Mean from a network, one learned log standard deviation per dimension."""
 
@@ -79,7 +112,7 @@ class GaussianPolicy:
         return {"entropy": entropy, "policy_std": jnp.exp(self.log_std).mean()}
 
 
-Theta = CategoricalPolicy | GaussianPolicy
+Theta = CategoricalPolicy | MultiCategoricalPolicy | GaussianPolicy
 """What the lower level learns."""
 
 
@@ -221,15 +254,16 @@ def log_prob_gradients(policy: Theta, obs: Float[Array, "sample obs"], action: A
 
 
 def make_policy(key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inputs: int = 0) -> Theta:
-    """A Gaussian policy for Box actions, a categorical one for Discrete."""
+    """A Gaussian policy for Box actions, a categorical one for Discrete, one of several heads for MultiDiscrete."""
     actions = env.actions
-    outputs = actions.size if isinstance(actions, BoxActions) else actions.n
-    sizes = (env.observation_size + extra_inputs, *config.policy_hidden, outputs)
+    sizes = (env.observation_size + extra_inputs, *config.policy_hidden, actions.width)
     if config.initial == "orthogonal":
         net = make_mlp(key, sizes, config.activation, orthogonal(2**0.5), orthogonal(0.01))
     else:
         net = make_mlp(key, sizes, config.activation)
     if isinstance(actions, BoxActions):
         # With its type given: a weak one would become strong in the first round, and the second be compiled anew.
-        return GaussianPolicy(net, jnp.full(outputs, jnp.log(config.initial_std), float))
+        return GaussianPolicy(net, jnp.full(actions.size, jnp.log(config.initial_std), float))
+    if isinstance(actions, MultiDiscreteActions):
+        return MultiCategoricalPolicy(net, actions.sizes)
     return CategoricalPolicy(net)

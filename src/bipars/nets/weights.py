@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.errors import unknown
-from bipars.nets.mlp import MLP, make_mlp, module, namespace, one_hot, static, uniform
-from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
+from bipars.nets.mlp import MLP, encode_action, make_mlp, module, namespace, one_hot, static, uniform
+from bipars.nets.spaces import ActionSpace, DiscreteActions, HasSpaces
 from bipars.settings.resolved import ResolvedWeights
 
 
@@ -131,7 +131,7 @@ class StateActionWeights:
 
     net: MLP
     range: Range | Simplex
-    num_actions: int | None = static()
+    actions: ActionSpace = static()
 
     def __call__(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... term"]:
         return self.range(self.net(self.inputs(obs, action)))
@@ -140,9 +140,7 @@ class StateActionWeights:
         raise NotImplementedError("z(s, a) is not known before an action is chosen; `resolve_form` refuses it")
 
     def inputs(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "... obs_and_action"]:
-        xp = namespace(obs)
-        encoded = one_hot(action, self.num_actions, obs.dtype) if self.num_actions else xp.clip(action, -1.0, 1.0)
-        return xp.concatenate([obs, encoded], axis=-1)
+        return namespace(obs).concatenate([obs, encode_action(self.actions, action, obs.dtype)], axis=-1)
 
 
 @module
@@ -198,7 +196,6 @@ def make_weights(key: PRNGKeyArray, config: ResolvedWeights, env: HasSpaces, num
         return DeviatingWeights(base, deviation, jnp.ones(num_terms), Range(0.0, config.low, config.high))
     span = make_range(config, num_terms)
     actions, size = env.actions, env.observation_size
-    discrete = actions.n if isinstance(actions, DiscreteActions) else None
 
     def net(inputs: int, outputs: int) -> MLP:
         return make_mlp(key, (inputs, *config.hidden, outputs), "tanh", uniform(0.125), uniform(1e-3))
@@ -209,10 +206,9 @@ def make_weights(key: PRNGKeyArray, config: ResolvedWeights, env: HasSpaces, num
         case "state":
             return StateWeights(net(size, num_terms), span)
         case "state-action":
-            action_size = actions.size if isinstance(actions, BoxActions) else actions.n
-            return StateActionWeights(net(size + action_size, num_terms), span, discrete)
+            return StateActionWeights(net(size + actions.width, num_terms), span, actions)
         case "per-action":
-            assert discrete is not None  # `resolve_form` has refused it
-            return PerActionWeights(net(size, discrete * num_terms), span, discrete)
+            assert isinstance(actions, DiscreteActions)  # `resolve_form` has refused all others
+            return PerActionWeights(net(size, actions.n * num_terms), span, actions.n)
         case other:
             raise unknown("weights.form", str(other), FORMS)

@@ -6,6 +6,7 @@ import numpy as np
 
 from bipars.nets.mlp import MLP, Linear
 from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import BoxActions, DiscreteActions
 from bipars.nets.weights import (
     DeviatingWeights,
     PerActionWeights,
@@ -49,14 +50,13 @@ def _network(config: ResolvedWeights, snapshot: Snapshot, discrete: bool) -> Wei
     span = make_range(config, snapshot.visited_weights.shape[-1])
     if isinstance(span, Range) and snapshot.base is None:
         span = replace(span, unit=snapshot.unit)  # type: ignore[arg-type]
-    observations = snapshot.visited.obs.shape[-1]
     match config.form:
         case "state":
             return StateWeights(net, span)
         case "per-action":
             return PerActionWeights(net, span, snapshot.layers[-1][1].size // snapshot.visited_weights.shape[-1])
-    inputs = snapshot.layers[0][0].shape[0]
-    return StateActionWeights(net, span, inputs - observations if discrete else None)
+    width = snapshot.layers[0][0].shape[0] - snapshot.visited.obs.shape[-1]
+    return StateActionWeights(net, span, DiscreteActions(width) if discrete else BoxActions(width))
 
 
 def heat_map(config: ResolvedWeights, snapshots: list[Snapshot], term: int, x: int, y: int) -> HeatMap | None:

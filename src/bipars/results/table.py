@@ -19,17 +19,21 @@ from bipars.runs.metrics import evaluated
 if TYPE_CHECKING:
     import polars
 
+    from bipars.results.frame import Results
+
 logger = logging.getLogger("bipars")
 
 
-def load_results(directory: str | os.PathLike[str], grid: int | None = None) -> "polars.DataFrame":
+def load_results(directory: str | os.PathLike[str], grid: int | None = None) -> "Results":
     """One row per run and evaluation: where it belongs (cell, env, terms, method, seed), its step and every metric.
 
     `grid` lays the rows on every so many steps instead, such as the paper's 4,000: a policy's figures hold until the
     next one is evaluated. Runs that are not finished give the rows they have; damaged ones are named in a warning and
-    left out. The table is Polars'.
+    left out. The table is Polars'; `.to_pandas()` makes it pandas'.
     """
     polars = _polars()
+    from bipars.results.frame import Results
+
     if grid is not None and grid < 1:
         raise UsageError(f"grid is {grid}; expected a number of steps, such as 4000")
     root = Path(directory)
@@ -42,7 +46,7 @@ def load_results(directory: str | os.PathLike[str], grid: int | None = None) -> 
     frames = [frame for frame in frames if frame.height]
     if not frames:
         raise UsageError(f"{root} holds no evaluation yet")
-    return polars.concat(frames, how="diagonal_relaxed")
+    return Results(polars.concat(frames, how="diagonal_relaxed"))
 
 
 def _frame(run: RunDirectory, root: Path, grid: int | None) -> "polars.DataFrame":

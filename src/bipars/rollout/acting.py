@@ -34,7 +34,7 @@ class ActingPolicy:
                 f"the observation is {observation!r:.80}; a policy expects finite numbers, of single precision"
             )
         if deterministic:
-            action: Any = self._policy.mode(obs)  # type: ignore[arg-type]
+            action: Any = self._policy.mode(obs)
         else:
             shape = (*obs.shape[:-1], *self._noise)
             draw = self._rng.gumbel if self._discrete else self._rng.standard_normal

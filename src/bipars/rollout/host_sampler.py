@@ -15,7 +15,7 @@ from jaxtyping import PRNGKeyArray
 
 from bipars.envs.host import HostEnvironment
 from bipars.envs.host_batch import HostBatch
-from bipars.errors import NonFiniteError
+from bipars.errors import NonFiniteError, UsageError
 from bipars.nets.mlp import to_numpy
 from bipars.nets.network import Networks
 from bipars.nets.policies import Policy, as_networks, log_prob_of_sample
@@ -66,6 +66,11 @@ class HostSampler:
         self.restart_every = restart_every
         self._make = make
         self._env = make(num_envs)
+        if self._env.num_envs != num_envs:
+            raise UsageError(
+                f"the vector environment has {self._env.num_envs} environments; num_envs is {num_envs}. Set it: "
+                f"ppo={{'num_envs': {self._env.num_envs}}} (or ddpg=...), or give a function that takes num_envs"
+            )
         self._evaluation_env: HostEnvironment | None = None
         self._here: np.ndarray | None = None
         """The observations where the training environments stand now; a state that holds others is from elsewhere."""
@@ -103,13 +108,16 @@ class HostSampler:
         if networks is not None:
             obs = host_batch.take(self._env.run(networks, noise))
         else:
-            for t in range(self.steps):
-                action = acting.sample(obs, noise[t])  # type: ignore[arg-type]
+            while not host_batch.complete:
+                if host_batch.time == len(noise):  # some steps were none
+                    again = jax.random.fold_in(action_key, host_batch.time)
+                    noise = np.concatenate([noise, policy.draw_noise(again, (self.steps, self.num_envs))])
+                action = acting.sample(obs, noise[host_batch.time])  # type: ignore[arg-type]
                 obs = host_batch.step(obs, action)  # type: ignore[arg-type]
         terms = evaluate_terms(self.terms, state.term_params, host_batch, term_key)
         reward = self.true_reward.evaluate(host_batch, terms)
         check_rewards(reward, terms, [term.name for term in self.terms], host_batch.first_step)
-        log_prob = _log_prob(policy, host_batch.flat_obs, host_batch.action, noise)
+        log_prob = _log_prob(policy, host_batch.flat_obs, host_batch.action, host_batch.in_rows(noise))
         batch = Batch(
             obs=jnp.asarray(host_batch.flat_obs),
             action=jnp.asarray(host_batch.action),
@@ -124,17 +132,36 @@ class HostSampler:
         return self._leave(obs, int(state.updates) + 1, state.term_params), batch
 
     def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation:
-        """The first episode of each evaluation environment. The true reward may be asked of steps after it, too."""
+        """As many greedy episodes as were asked for, in turns where there are fewer environments."""
         if self._evaluation_env is None:
             self._evaluation_env = self._make(self.episodes)
         env, acting = self._evaluation_env, in_numpy(policy)
-        obs = env.reset(seed_from(key))
-        alive = np.ones(self.episodes, bool)
-        true_return, length, effort = np.zeros(self.episodes), np.zeros(self.episodes, np.int32), 0.0
+        if env is self._env:  # there are no others: the episodes of training are given up
+            self._here = None
+        turns = [
+            self._evaluate_once(env, acting, seed_from(jax.random.fold_in(key, first) if first else key), first)
+            for first in range(0, self.episodes, env.num_envs)
+        ]
+        true_return, length, effort = (np.concatenate(parts) for parts in zip(*turns, strict=True))
+        return Evaluation(
+            jnp.asarray(true_return, jnp.float32),
+            jnp.asarray(length),
+            jnp.asarray(effort.sum() / length.sum(), jnp.float32),
+        )
+
+    def _evaluate_once(
+        self, env: HostEnvironment, acting: Policy, seed: int, first: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """True return, length and effort of the first episodes. The true reward may be asked of later steps, too."""
+        obs = env.reset(seed)
+        wanted = min(env.num_envs, self.episodes - first)
+        alive = np.arange(env.num_envs) < wanted
+        true_return, effort = np.zeros((2, env.num_envs))
+        length = np.zeros(env.num_envs, np.int32)
         networks, size = runnable(env, acting), getattr(self.actions, "size", 0)
-        still = np.zeros((1 if networks is None else STRIDE, self.episodes, size), np.float32)
+        still = np.zeros((1 if networks is None else STRIDE, env.num_envs, size), np.float32)
         while alive.any() and length.max() < LONGEST:
-            host_batch = HostBatch(env, len(still), int(length.max()) * self.episodes, evaluation=True)
+            host_batch = HostBatch(env, len(still), int(length.max()) * env.num_envs, evaluation=True)
             if networks is not None:
                 obs = host_batch.take(env.run(networks, still))
             else:
@@ -143,14 +170,17 @@ class HostSampler:
             going = alive & ~np.cumsum(host_batch.terminated | host_batch.truncated, axis=0, dtype=bool)
             counted = np.concatenate((alive[None], going[:-1]))
             reward = self.true_reward.evaluate_alone(host_batch, self.terms)
-            if isinstance(self.actions, BoxActions):
-                effort += float(np.abs(host_batch.native_action[counted]).mean(axis=-1).sum())
+            effort += np.where(counted, self._effort(host_batch), 0.0).sum(axis=0)
             true_return += np.where(counted, reward, 0.0).sum(axis=0)
             length += counted.sum(axis=0)
             alive = going[-1]
-        return Evaluation(
-            jnp.asarray(true_return, jnp.float32), jnp.asarray(length), jnp.asarray(effort / length.sum(), jnp.float32)
-        )
+        return true_return[:wanted], length[:wanted], effort[:wanted]
+
+    def _effort(self, host_batch: HostBatch) -> np.ndarray:
+        """(time, env): mean absolute action, as the environment takes it; 0 for discrete actions."""
+        if not isinstance(self.actions, BoxActions):
+            return np.zeros(host_batch.shape)
+        return np.abs(host_batch.native_action).reshape(*host_batch.shape, -1).mean(axis=-1)
 
     def evaluate_if(self, due: Any, policy: Policy, key: PRNGKeyArray, newest: Evaluation) -> Evaluation:
         return self.evaluate(policy, key) if due else newest
@@ -170,8 +200,7 @@ class HostSampler:
             reward = self.true_reward.evaluate(host_batch, terms)
         finally:
             env.close()
-        box = isinstance(self.actions, BoxActions)
-        size = np.abs(host_batch.native_action).mean(axis=-1) if box else np.zeros(host_batch.shape)
+        size = self._effort(host_batch)
         return tuple(x[:, 0] for x in (host_batch.flat_obs, host_batch.action, reward, terms, size))
 
     def close(self) -> None:

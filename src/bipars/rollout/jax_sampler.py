@@ -1,20 +1,21 @@
 """Environments written in JAX: the whole loop over time is one compiled program."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bipars.envs.base import Environment
+from bipars.envs.base import Environment, action_space, observation_space
 from bipars.nets.policies import Policy
 from bipars.nets.spaces import ActionSpace, BoxActions
 from bipars.rollout.batch import Batch, Evaluation
-from bipars.terms.term import RewardTerm, Transition
+from bipars.terms.in_jax import in_both_forms
+from bipars.terms.term import RewardTerm, evaluate_in_jax
+from bipars.terms.true_reward import TrueReward
 
 DRAWN_BEFOREHAND = 2**22
 """Numbers of states from which episodes may start that are drawn before an update."""
@@ -38,7 +39,8 @@ class JaxSampler:
     """Steps of each environment per update."""
     episodes: int
     """Episodes per evaluation."""
-    compiled: bool = True
+    true_reward: TrueReward = field(default_factory=TrueReward)
+    compiled: ClassVar[bool] = True
 
     @property
     def observation_size(self) -> int:
@@ -50,13 +52,11 @@ class JaxSampler:
 
     @property
     def observation_space(self) -> Space[Any]:
-        return spaces.Box(-np.inf, np.inf, (self.observation_size,))
+        return observation_space(self.env)
 
     @property
     def action_space(self) -> Space[Any]:
-        if isinstance(self.actions, BoxActions):
-            return spaces.Box(-1.0, 1.0, (self.actions.size,))
-        return spaces.Discrete(self.actions.n)
+        return action_space(self.env)
 
     def reset(self, key: PRNGKeyArray) -> EnvState:
         env_key, *term_keys = jax.random.split(key, 1 + len(self.terms))
@@ -73,20 +73,22 @@ class JaxSampler:
         keys = jax.random.split(jax.random.fold_in(reset_key, 2**31), lead)
         starts, restart = self._starts(reset_key)
 
-        def step(state: tuple[Any, Array], now: tuple[Array, Array, Any]) -> tuple[Any, tuple[Array, ...]]:
+        def step(state: tuple[Any, Array], now: tuple[Array, Array, Any]) -> tuple[Any, tuple[Any, ...]]:
             (physics, time), (noise, key, start) = state, now
             obs = observe(physics)
             action = policy.sample(obs, noise)
-            physics, reward, terminated, truncated = jax.vmap(env.step)(key, physics, action)
+            physics, reward, terminated, truncated, info = jax.vmap(env.step)(key, physics, action)
             time = time + 1
             done = terminated | truncated | (time >= env.max_steps)
             following = restart(done, physics, start), jnp.where(done, 0, time)
-            return following, (obs, action, observe(physics), reward, terminated, done)
+            return following, (obs, action, observe(physics), reward, terminated, done, info)
 
-        end, (obs, action, next_obs, reward, terminated, done) = jax.lax.scan(
+        end, (obs, action, next_obs, reward, terminated, done, info) = jax.lax.scan(
             step, (start.physics, start.time), (noise, keys, starts)
         )
-        terms = self._evaluate_terms(start.term_params, obs, action, next_obs, term_key)
+        forms = in_both_forms(env, obs, action, next_obs, info)
+        terms = evaluate_in_jax(self.terms, start.term_params, forms, term_key)
+        reward = self.true_reward.in_jax(reward, forms[1], terms)
         log_prob = policy.log_prob(obs, action)
         batch = Batch(obs, action, log_prob, next_obs, reward, terminated, done, terms, jnp.zeros((), bool))
         return EnvState(*end, start.term_params), batch
@@ -116,19 +118,20 @@ class JaxSampler:
         # All on one axis: on two it takes three times as long.
         return jax.tree.map(lambda x: x.reshape(*lead, *x.shape[1:]), jax.vmap(self.env.reset)(keys)), choose
 
-    def _evaluate_terms(
-        self, params: tuple[Any, ...], obs: Array, action: Array, next_obs: Array, key: PRNGKeyArray
-    ) -> Float[Array, "time env term"]:
-        if not self.terms:
-            return jnp.zeros((self.steps, self.num_envs, 0))
-        acted = jnp.clip(action, -1.0, 1.0) if isinstance(self.actions, BoxActions) else action
-        step = Transition(obs, acted, next_obs)
-        keys = jax.random.split(key, len(self.terms))
-        return jnp.stack([t.evaluate(p, step, k) for t, p, k in zip(self.terms, params, keys, strict=True)], axis=-1)
+    def _true_reward(
+        self, obs: Array, action: Array, next_obs: Array, reward: Array, info: Mapping[str, Any]
+    ) -> Float[Array, " env"]:
+        """Of one step; terms are evaluated where it is the reward without them."""
+        if self.true_reward.kind == "env":
+            return reward
+        forms = in_both_forms(self.env, *jax.tree.map(lambda x: x[None], (obs, action, next_obs, info)))
+        contained = self.terms if self.true_reward.kind == "env-minus-terms" else ()
+        terms = evaluate_in_jax(contained, ((),) * len(contained), forms, jax.random.key(0))
+        return self.true_reward.in_jax(reward[None], forms[1], terms)[0]
 
     def evaluate(self, policy: Policy, key: PRNGKeyArray) -> Evaluation:
         """One greedy episode in each of `episodes` fresh environments; stops when the last one has ended."""
-        env, episodes = self.env, self.episodes
+        env, episodes, observe = self.env, self.episodes, jax.vmap(self.env.observe)
         reset_key, step_key = jax.random.split(key)
         physics = jax.vmap(env.reset)(jax.random.split(reset_key, episodes))
 
@@ -141,9 +144,11 @@ class JaxSampler:
             time: Array
 
         def step(now: Progress) -> Progress:
-            action = policy.mode(jax.vmap(env.observe)(now.physics))
+            obs = observe(now.physics)
+            action = policy.mode(obs)
             keys = jax.random.split(jax.random.fold_in(step_key, now.time), episodes)
-            physics, reward, terminated, truncated = jax.vmap(env.step)(keys, now.physics, action)
+            physics, reward, terminated, truncated, info = jax.vmap(env.step)(keys, now.physics, action)
+            reward = self._true_reward(obs, action, observe(physics), reward, info)
             return Progress(
                 physics,
                 now.alive & ~(terminated | truncated),
@@ -170,4 +175,4 @@ def effort(actions: ActionSpace, action: Array) -> Float[Array, "..."]:
     """Mean absolute action over its dimensions; 0 where actions have no size."""
     if isinstance(actions, BoxActions):
         return jnp.abs(jnp.clip(action, -1.0, 1.0)).mean(axis=-1)
-    return jnp.zeros(action.shape)
+    return jnp.zeros(action.shape[: action.ndim - len(actions.shape)])

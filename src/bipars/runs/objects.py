@@ -18,10 +18,16 @@ from bipars.terms.term import RewardTerm, TermFunction
 Terms = Sequence[RewardTerm | str] | RewardTerm | str
 
 
-def as_terms(terms: Any) -> tuple[RewardTerm | str, ...]:
-    """None is no term; one alone need not stand in a list."""
+AUTO = "auto"
+"""In place of terms: those that the environment itself reports."""
+
+
+def as_terms(terms: Any, env: Any = None) -> tuple[RewardTerm | str, ...]:
+    """None is no term; one alone need not stand in a list; "auto" asks the environment for its own."""
     if terms is None:
         return ()
+    if isinstance(terms, str) and terms == AUTO:
+        return own_terms(env)
     given = tuple(terms) if isinstance(terms, Iterable) and not isinstance(terms, str) else (terms,)
     for term in given:
         if not isinstance(term, (RewardTerm, str)):
@@ -29,6 +35,22 @@ def as_terms(terms: Any) -> tuple[RewardTerm | str, ...]:
             hint = f"; give the function a name: RewardTerm({name!r}, {name})" if callable(term) else ""
             raise UsageError(f"terms holds {term!r}; expected RewardTerm objects and names of built-in terms{hint}")
     return given
+
+
+def own_terms(env: Any) -> tuple[RewardTerm, ...]:
+    """The reward terms among the metrics of an environment written in JAX, such as metrics["reward/alive"]."""
+    keys = getattr(env, "term_keys", None)
+    if keys is None:
+        raise UsageError(
+            f"terms is 'auto', which asks an environment of bipars.envs.from_brax or from_gymnax for its own; env is "
+            f"{env!r:.80}. Name them: terms=[bipars.RewardTerm.from_info('reward_ctrl'), ...]"
+        )
+    if not keys:
+        raise UsageError(
+            f"terms is 'auto', but environment '{environment_name(env)}' reports none: no metric or key of info begins "
+            "with 'reward/' or 'reward_'. Name them: terms=[bipars.RewardTerm('upright', function), ...]"
+        )
+    return tuple(RewardTerm.from_info(key, key.removeprefix("reward/")) for key in keys)
 
 
 def potential_name(potential: Any) -> str:
@@ -87,7 +109,7 @@ def objects_again(
         raise UsageError(f"{path} was trained on '{config.env}', not on '{environment_name(env)}'")
     if recorded.get("env") and (env is None or isinstance(env, str)):
         raise UsageError(f"{path} was trained in an environment of your own, '{config.env}'; pass it: env=...")
-    terms = config.terms if terms is None else as_terms(terms)
+    terms = config.terms if terms is None else as_terms(terms, env)
     _check_own_terms(path, config, recorded.get("terms"), terms)
     reward = true_reward if true_reward is not None else config.true_reward
     kind = reward if isinstance(reward, str) else "function"

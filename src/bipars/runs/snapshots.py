@@ -15,7 +15,9 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from bipars.errors import CheckpointError
+from bipars.nets.mlp import encode_action
 from bipars.nets.running import RunningMoments
+from bipars.nets.spaces import MultiDiscreteActions
 from bipars.nets.weights import WeightFunction
 from bipars.program import Program
 from bipars.rollout.stats import Visited
@@ -111,17 +113,26 @@ def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: i
     return Content(
         state.weights,
         state.observations,
-        visited,
+        _shown(program, visited),
         weigh(state, visited.obs, visited.action),
         record_episode(program.algorithm, state, key),
     )
 
 
-def glance(state: TrainState, visited: Visited, num_terms: int) -> Content:
+def glance(program: Program, state: TrainState, visited: Visited) -> Content:
     """The same without an episode, which costs as many steps as an update may have."""
-    nothing, columns = np.zeros(0, np.float32), np.zeros((0, num_terms), np.float32)
+    nothing, columns = np.zeros(0, np.float32), np.zeros((0, len(program.terms)), np.float32)
     episode = Episode(nothing, columns, columns, nothing)
-    return Content(state.weights, state.observations, visited, weigh(state, visited.obs, visited.action), episode)
+    weights = weigh(state, visited.obs, visited.action)
+    return Content(state.weights, state.observations, _shown(program, visited), weights, episode)
+
+
+def _shown(program: Program, visited: Visited) -> Visited:
+    """Several choices at once are kept as networks are told of them, one-hot: readers need not know their sizes."""
+    actions = program.algorithm.sampler.actions
+    if not isinstance(actions, MultiDiscreteActions):
+        return visited
+    return visited._replace(action=encode_action(actions, visited.action, np.float32))
 
 
 def save_snapshot(run: RunDirectory, round: int, content: Content) -> None:

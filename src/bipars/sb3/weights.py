@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bipars.nets.mlp import to_numpy
-from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
+from bipars.nets.spaces import BoxActions, MultiDiscreteActions, Spaces
 from bipars.nets.weights import WeightFunction, make_weights
 from bipars.settings.resolved import ResolvedWeights
 
@@ -22,14 +22,14 @@ class Deviation(nn.Module):
         super().__init__()
         self.form, self.num_terms = config.form, num_terms
         actions, inputs, outputs = spaces.actions, spaces.observation_size, num_terms
-        self.choices = actions.n if isinstance(actions, DiscreteActions) else None
+        self.actions = actions
         if config.form == "scalar":
             self.value = nn.Parameter(torch.zeros(num_terms))
             return
         if config.form == "state-action":
-            inputs += actions.size if isinstance(actions, BoxActions) else actions.n
+            inputs += actions.width
         if config.form == "per-action":
-            outputs *= actions.n  # type: ignore[union-attr]
+            outputs *= actions.width
         sizes = (inputs, *config.hidden, outputs)
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         for layer in self.layers:
@@ -56,9 +56,11 @@ class Deviation(nn.Module):
         return [list(layer.parameters()) for layer in self.layers]
 
     def encoded(self, action: Tensor, dtype: torch.dtype) -> Tensor:
-        if self.choices is None:
+        if isinstance(self.actions, BoxActions):
             return action.clamp(-1.0, 1.0).to(dtype)
-        return nn.functional.one_hot(action.long(), self.choices).to(dtype)
+        sizes = self.actions.sizes if isinstance(self.actions, MultiDiscreteActions) else (self.actions.n,)
+        chosen = action.long().reshape(-1, len(sizes)).unbind(dim=-1)
+        return torch.cat([nn.functional.one_hot(c, n) for c, n in zip(chosen, sizes, strict=True)], dim=-1).to(dtype)
 
 
 class Weights(nn.Module):

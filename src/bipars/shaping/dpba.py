@@ -17,7 +17,7 @@ from bipars.nets.mlp import make_mlp
 from bipars.nets.optimiser import adam
 from bipars.nets.policies import Policy
 from bipars.nets.running import RunningMoments
-from bipars.nets.spaces import BoxActions, HasSpaces
+from bipars.nets.spaces import DiscreteActions, HasSpaces
 from bipars.nets.weights import PerActionWeights, Range, StateActionWeights, WeightFunction
 from bipars.objective import gae
 from bipars.rollout.batch import Batch, PotentialReward, Sampler
@@ -92,8 +92,8 @@ class LearnedPotential:
 
 
 def make_potential(key: PRNGKeyArray, hidden: tuple[int, ...], env: HasSpaces) -> WeightFunction:
-    """A network of (s, a): one output per discrete action, or the continuous action as an input."""
+    """A network of (s, a): one output per discrete action, or the action as an input."""
     actions, size, free = env.actions, env.observation_size, Range(0.0, None, None)
-    if isinstance(actions, BoxActions):
-        return StateActionWeights(make_mlp(key, (size + actions.size, *hidden, 1), "tanh"), free, None)
-    return PerActionWeights(make_mlp(key, (size, *hidden, actions.n), "tanh"), free, actions.n)
+    if isinstance(actions, DiscreteActions):
+        return PerActionWeights(make_mlp(key, (size, *hidden, actions.n), "tanh"), free, actions.n)
+    return StateActionWeights(make_mlp(key, (size + actions.width, *hidden, 1), "tanh"), free, actions)

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.envs import spaces
+from bipars.envs.base import native_actions, native_observation
 from bipars.envs.registry import find_family
 from bipars.errors import NonFiniteError, UsageError, unknown
 from bipars.nets.mlp import namespace
@@ -162,9 +163,8 @@ class GivenPotential:
         shaping = potential_difference(now, following, batch.terminated, self.ppo.gamma)
         return (), PotentialReward(shaping, now if self.correct else None, {"potential": now.mean()})
 
-    def in_jax(self, sampler: HasSpaces, obs: Array, action: Array, steps: Array) -> Float[Array, "time env"]:
-        acted = jnp.clip(action, -1.0, 1.0) if isinstance(sampler.actions, BoxActions) else action
-        arguments = self._arguments(obs, acted, steps)
+    def in_jax(self, env: HasSpaces, obs: Array, action: Array, steps: Array) -> Float[Array, "time env"]:
+        arguments = self._arguments(native_observation(env, obs), native_actions(env, action), steps)
 
         def one(*given: Array) -> Array:
             return jnp.asarray(self.potential.fn(*given))
@@ -177,7 +177,7 @@ class GivenPotential:
             values = jax.vmap(jax.vmap(one))(*arguments)
             if values.shape != steps.shape:
                 raise UsageError(f"{self.what} returned shape {values.shape[2:]}; return a single number")
-        return values.reshape(steps.shape).astype(obs.dtype)
+        return values.reshape(steps.shape).astype(float)
 
     def _on_host(
         self, sampler: Sampler, batch: Batch, next_action: np.ndarray, steps: np.ndarray

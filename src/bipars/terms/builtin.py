@@ -1,6 +1,7 @@
 """Reward terms that come with the library: the paper's, and keys of `info`. On the command line, `name:argument`."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,15 +14,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.envs.registry import find_family
 from bipars.errors import UsageError, unknown
 from bipars.nets.mlp import namespace
-from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
+from bipars.nets.spaces import ActionSpace, BoxActions, DiscreteActions, HasSpaces, MultiDiscreteActions
 from bipars.settings.importing import WithheldError, import_from_here
-from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, TermFunction, Transition
+from bipars.terms.in_jax import Transition
+from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, TermFunction
 
 
 class RandomTable(NamedTuple):
     low: Float[Array, " obs"]
     width: Float[Array, " obs"]
-    table: Float[Array, " cells"]
+    table: Float[Array, "state ..."]
 
 
 MAX_CELLS = 10_000_000
@@ -43,14 +45,15 @@ class RandomTerm(CompiledTerm):
         low, high = getattr(env, "observation_low", None), getattr(env, "observation_high", None)
         if low is None or high is None or not (np.isfinite(low).all() and np.isfinite(high).all()):
             raise UsageError(f"term '{self.name}' needs an environment whose observations have finite bounds")
-        action_cells = env.actions.n if isinstance(env.actions, DiscreteActions) else 2**env.actions.size
-        cells = self.cells**env.observation_size * action_cells
+        shape = (self.cells**env.observation_size, *_action_cells(env.actions))
+        cells = math.prod(shape)
         if cells > MAX_CELLS:
             raise UsageError(
                 f"term '{self.name}' would need {cells} cells; at most {MAX_CELLS}. Use fewer per dimension"
             )
         low, high = jnp.asarray(low), jnp.asarray(high)
-        return RandomTable(low, (high - low) / self.cells, jax.random.uniform(key, (cells,), minval=-1.0, maxval=1.0))
+        table = jax.random.uniform(key, (cells,), minval=-1.0, maxval=1.0)
+        return RandomTable(low, (high - low) / self.cells, table.reshape(shape))
 
     def evaluate(self, params: RandomTable, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
         xp = namespace(step.obs)
@@ -58,19 +61,25 @@ class RandomTerm(CompiledTerm):
         index = xp.zeros(cells.shape[:-1], xp.int32)
         for dimension in range(cells.shape[-1]):
             index = index * self.cells + cells[..., dimension]
-        if step.action.dtype.kind in "iu":
-            action_cells = params.table.size // self.cells ** cells.shape[-1]
-            index = index * action_cells + step.action
-        else:
-            for dimension in range(step.action.shape[-1]):
-                index = index * 2 + (step.action[..., dimension] > 0)
-        return params.table[index]
+        action = step.action if step.action.dtype.kind in "iu" else (step.action > 0).astype(xp.int32)
+        parts = action.reshape(*index.shape, params.table.ndim - 1)
+        return params.table[(index, *(parts[..., i] for i in range(parts.shape[-1])))]
 
     def on_step(
         self, params: Any, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], rng: np.random.Generator
     ) -> float:
-        step = Transition(*(np.asarray(x) for x in (obs, action, next_obs)))  # type: ignore[arg-type]
+        step = Transition(*(np.asarray(x) for x in (obs, action, next_obs)))
         return float(self.evaluate(params, step, None))  # type: ignore[arg-type]
+
+
+def _action_cells(actions: ActionSpace) -> tuple[int, ...]:
+    match actions:
+        case DiscreteActions():
+            return (actions.n,)
+        case MultiDiscreteActions():
+            return actions.sizes
+        case BoxActions():
+            return (2,) * actions.size
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ transitions at once, on a leading axis, and return one number for each.
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,18 +23,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.envs.base import Environment
 from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
-from bipars.nets.spaces import ActionSpace, BoxActions
-from bipars.terms.call import call_on_batch, call_on_step, check_named, explain
+from bipars.nets.spaces import BoxActions
+from bipars.terms.call import call_on_batch, call_on_step, check_named
+from bipars.terms.in_jax import Transition, call_in_jax, check_in_jax, first_step, info_in_jax
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
-
-
-class Transition(NamedTuple):
-    """One step as a compiled term sees it; any number of leading axes."""
-
-    obs: Float[Array, "... obs"]
-    action: Array
-    next_obs: Float[Array, "... obs"]
 
 
 @dataclass(frozen=True)
@@ -64,14 +57,7 @@ class RewardTerm:
 
     def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
         """The term on transitions of an environment written in JAX."""
-
-        def one(obs: Array, action: Array, next_obs: Array) -> Array:
-            return jnp.asarray(self.fn(obs, action, next_obs, {}))
-
-        lead = step.obs.shape[:2]
-        if self.vectorised:
-            return one(*(x.reshape(-1, *x.shape[2:]) for x in step)).reshape(lead).astype(step.obs.dtype)
-        return jax.vmap(jax.vmap(one))(*step).astype(step.obs.dtype)
+        return call_in_jax(self.fn, self.vectorised, step)
 
     def on_host(self, params: Any, host_batch: HostBatch, key: PRNGKeyArray | None) -> np.ndarray:
         """(time, env): the term on what happened in environments that are stepped from Python."""
@@ -92,7 +78,7 @@ class InfoTerm(RewardTerm):
     key: str = ""
 
     def evaluate(self, params: Any, step: Transition, key: PRNGKeyArray) -> Float[Array, "time env"]:
-        raise UsageError(f"term '{self.name}' is a key of info; an environment written in JAX reports none")
+        return info_in_jax(f"{self.what}: ", step, self.key)
 
     def on_host(self, params: Any, host_batch: HostBatch, key: PRNGKeyArray | None) -> np.ndarray:
         try:
@@ -116,7 +102,7 @@ class CompiledTerm(RewardTerm):
         assert key is not None
         action = host_batch.action
         acted = np.clip(action, -1.0, 1.0) if isinstance(host_batch.env.actions, BoxActions) else action
-        step = Transition(*map(jnp.asarray, (host_batch.flat_obs, acted, host_batch.flat_next_obs)))
+        step = Transition(*(jnp.asarray(x) for x in (host_batch.flat_obs, acted, host_batch.flat_next_obs)))
         return np.asarray(self.evaluate(params, step, key))
 
 
@@ -127,33 +113,35 @@ def check_names(terms: Sequence[RewardTerm]) -> None:
             raise UsageError(f"two reward terms are called '{name}'; give each its own name")
 
 
+def evaluate_in_jax(
+    terms: Sequence[RewardTerm],
+    params: Sequence[Any],
+    forms: tuple[Transition, Transition],
+    key: PRNGKeyArray,
+) -> Float[Array, "time env term"]:
+    """All terms on transitions of an environment written in JAX."""
+    learners, native = forms
+    if not terms:
+        return jnp.zeros((*learners.obs.shape[:2], 0))
+    keys = jax.random.split(key, len(terms))
+    values = [
+        term.evaluate(each, learners if isinstance(term, CompiledTerm) else native, k)
+        for term, each, k in zip(terms, params, keys, strict=True)
+    ]
+    return jnp.stack(values, axis=-1)
+
+
 def check_terms(terms: Sequence[RewardTerm], env: Environment) -> None:
     """Traces every term once, so that a wrong shape or signature is found before training."""
     check_names(terms)
-    obs = jax.ShapeDtypeStruct((1, 2, env.observation_size), jnp.float32)
-    action = _abstract_action(env.actions)
+    key = jax.random.key(0)
+    _, forms = jax.eval_shape(functools.partial(first_step, env))
 
-    def evaluate(term: RewardTerm, step: Transition) -> Array:
-        key = jax.random.key(0)
-        return term.evaluate(term.init(key, env), step, key)
+    def evaluate(term: RewardTerm, forms: tuple[Transition, Transition]) -> Array:
+        return evaluate_in_jax([term], [term.init(key, env)], forms, key)[..., 0]
 
     for term in terms:
-        try:
-            value = jax.eval_shape(functools.partial(evaluate, term), Transition(obs, action, obs))  # type: ignore[arg-type]
-        except UsageError:
-            raise
-        except Exception as error:
-            raise UsageError(f"{term.what} failed on one transition: {explain(error)}") from error
-        if value.shape != (1, 2):
-            raise UsageError(
-                f"term '{term.name}' returned shape {value.shape[2:]} for one transition; return a single number"
-            )
-
-
-def _abstract_action(actions: ActionSpace) -> jax.ShapeDtypeStruct:
-    if isinstance(actions, BoxActions):
-        return jax.ShapeDtypeStruct((1, 2, actions.size), jnp.float32)
-    return jax.ShapeDtypeStruct((1, 2), jnp.int32)
+        check_in_jax(term.what, functools.partial(evaluate, term), forms)
 
 
 def evaluate_terms(

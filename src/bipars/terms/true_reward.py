@@ -4,13 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
+from jaxtyping import Array, Float
 
+from bipars.envs.base import Environment
 from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
 from bipars.settings.importing import IMPORT, WithheldError
 from bipars.terms.builtin import import_function
 from bipars.terms.call import call_on_batch, call_on_step
+from bipars.terms.in_jax import Transition, call_in_jax, check_in_jax, first_step, info_in_jax
 from bipars.terms.term import RewardTerm, TermFunction
 
 CHOICES = ("env", "env-minus-terms", "info:KEY", "import:MODULE.FUNCTION")
@@ -64,6 +68,18 @@ class TrueReward:
             values = np.stack([term.on_host((), host_batch, None) for term in terms], axis=-1)
         return self.evaluate(host_batch, values)
 
+    def in_jax(
+        self, env_reward: Float[Array, "time env"], step: Transition, terms: Float[Array, "time env term"]
+    ) -> Float[Array, "time env"]:
+        """Of transitions of an environment written in JAX, in its own form, and the terms evaluated on them."""
+        if self.kind == "env":
+            return env_reward
+        if self.kind == "env-minus-terms":
+            return env_reward - terms.sum(axis=-1)
+        if self.fn is not None:
+            return call_in_jax(self.fn, self.vectorised, step)
+        return info_in_jax(f"the true reward is '{self.kind}', but ", step, self.kind.removeprefix("info:"))
+
     def on_step(
         self, env_reward: float, obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any], terms: np.ndarray
     ) -> float:
@@ -90,3 +106,12 @@ def _imported(spec: str) -> TermFunction:
             ["true_reward"],
         )
     return found
+
+
+def check_true_reward(true_reward: TrueReward, env: Environment) -> None:
+    """Traces it once, for an environment written in JAX."""
+    reward, forms = jax.eval_shape(lambda: first_step(env))
+    if true_reward.kind == "env-minus-terms":
+        return  # the terms have been traced
+    none = jax.ShapeDtypeStruct((*reward.shape, 0), reward.dtype)
+    check_in_jax("the true reward", lambda forms: true_reward.in_jax(reward, forms[1], none), forms)  # type: ignore
