@@ -43,7 +43,7 @@ class Recurrent(ActorCriticPolicy):
         ({"true_reward": "other"}, "true_reward is 'other'; expected one of env"),
         ({"weights": {"size": 3}}, "unknown key in weights 'size'"),
         ({"weights": {"simplex": True}}, "weights.simplex is not supported"),
-        ({"weights": {"form": "per-action"}}, "weights.form 'per-action' needs discrete actions"),
+        ({"weights": {"form": "per-action"}}, "weights.form 'per-action' needs one discrete action"),
         ({"weights": {"form": "statewise"}}, "unknown weights.form 'statewise'"),
         ({"weights": {"high": 0.5}}, "weights.initial is 1.0; expected a number from None to 0.5"),
     ],

@@ -10,7 +10,7 @@ from bipars.envs import CartPole
 from bipars.lower.base import After, LowerStep
 from bipars.nets.mlp import ravel
 from bipars.nets.policies import GaussianPolicy
-from bipars.nets.spaces import Spaces
+from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
 from bipars.nets.weights import make_weights
 from bipars.objective import log_ratios, surrogate_gradients
 from bipars.settings.resolved import ResolvedWeights
@@ -90,7 +90,7 @@ def moved(policy, key):
 
 @pytest.mark.parametrize(("continuous", "num_terms", "form"), CASES)
 def test_the_meta_gradient_is_that_of_jax(continuous, num_terms, form):
-    problem = make_problem(continuous, num_terms, form)
+    problem = make_problem(BoxActions(1) if continuous else DiscreteActions(2), num_terms, form)
     samples, after = problem.samples(), moved(problem.policy, jax.random.key(7))
     log_ratio, _ = log_ratios(problem.policy, samples)
     assert 0 < np.sum(np.abs(np.exp(log_ratio) - 1) > CLIP) < log_ratio.size

@@ -42,7 +42,7 @@ def vector(count=2, **settings):
     [
         ({"kind": "box"}, "MlpPolicy", "state-action"),
         ({"kind": "box", "actions": "discrete"}, "MlpPolicy", "per-action"),
-        ({"kind": "box", "actions": "multi"}, "MlpPolicy", "per-action"),
+        ({"kind": "box", "actions": "multi"}, "MlpPolicy", "state-action"),
         ({"kind": "discrete", "limit": 5}, "MlpPolicy", "state-action"),
         ({"kind": "dict", "limit": 5}, "MultiInputPolicy", "state-action"),
         ({"kind": "image", "actions": "discrete", "limit": 5}, "CnnPolicy", "per-action"),

@@ -10,7 +10,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 
 from bipars.errors import UsageError, unknown
 from bipars.methods import METHODS, Method
-from bipars.nets.spaces import BoxActions
+from bipars.nets.spaces import DiscreteActions
 from bipars.nets.weights import FORMS
 from bipars.sb3.upper import MOST_INPUTS
 from bipars.settings.base import merge
@@ -89,16 +89,19 @@ def resolve_weights(asked: Asked, method: Method, single: StepSpaces) -> Resolve
 
 def resolve_form(form: str, method: Method, single: StepSpaces) -> Form:
     """What z depends on: nothing where an observation is an image."""
-    continuous = isinstance(single.actions, BoxActions)
-    if form == "per-action" and continuous:
-        raise UsageError("weights.form 'per-action' needs discrete actions. Use 'state-action', 'state' or 'scalar'")
+    discrete = isinstance(single.actions, DiscreteActions)
+    if form == "per-action" and not discrete:
+        raise UsageError(
+            f"weights.form 'per-action' needs one discrete action; those here are {single.actions}. "
+            "Use 'state-action', 'state' or 'scalar'"
+        )
     if form not in (*FORMS, "auto"):
         raise unknown("weights.form", form, (*FORMS, "auto"))
     if form != "auto":
         return form  # type: ignore[return-value]
     if single.observation_size > MOST_INPUTS:
         return "scalar"
-    return method.continuous_form if continuous else method.discrete_form
+    return method.discrete_form if discrete else method.continuous_form
 
 
 def resolve_ppo(model: Any) -> PPOConfig:
