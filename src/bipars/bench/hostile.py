@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bipars.bench.faults import Tally
+from bipars.bench.faults import Tally, Try
 from bipars.bench.kills import small_run
 from bipars.runs.files import sha256, write_checked
 from bipars.runs.metrics import encode_row
@@ -156,8 +157,9 @@ def forge_place(root: Path, outside: Path, rng: random.Random) -> str:
     return f"{path.relative_to(root)} is a {kind}"
 
 
-def attack(count: int, scratch: Path) -> Tally:
-    tally, rng = Tally("hostile files"), random.Random(0)
+@contextmanager
+def attacking(scratch: Path) -> Iterator[Try]:
+    """One forged file at a time in a suite of two runs, and the commands that would read it."""
     outside, marker, here = scratch / "outside", scratch / "was-executed", scratch / "here"
     for place in (outside, here):
         place.mkdir()
@@ -167,21 +169,22 @@ def attack(count: int, scratch: Path) -> Tally:
         small_run(scratch / "whole" / "cartpole" / "harmful" / "mgl" / f"seed-{seed:04d}")
     _write_suite(scratch / "whole")
     commands = Commands(here)
+
+    def attack(tally: Tally, most: int, rng: random.Random) -> None:
+        root = scratch / "deep" / "er" / "runs"
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(scratch / "whole", root)
+        kind, what, asked = _forge(root, outside, rng)
+        tally.count(kind)
+        for command in asked:
+            status, text = commands.run(command)
+            if problem := _problem(status, text, outside, marker):
+                tally.failures.append(f"{what}, then bipars {' '.join(command[:2])}: {problem}")
+
     try:
-        for _ in range(count):
-            root = scratch / "deep" / "er" / "runs"
-            shutil.rmtree(root, ignore_errors=True)
-            shutil.copytree(scratch / "whole", root)
-            kind, what, arguments = _forge(root, outside, rng)
-            tally.count(kind)
-            for command in arguments:
-                status, text = commands.run(command)
-                problem = _problem(status, text, outside, marker)
-                if problem:
-                    tally.failures.append(f"{what}, then bipars {' '.join(command[:2])}: {problem}")
+        yield attack
     finally:
         commands.close()
-    return tally
 
 
 def _forge(root: Path, outside: Path, rng: random.Random) -> tuple[str, str, list[list[str]]]:
