@@ -5,7 +5,10 @@ import pty
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
 from bipars.settings import importing
 from bipars.settings.config import Config, PPOConfig
+from bipars.suite.ray import execute_task
 from commands import QUICK
 from fake_runs import fake_cell
 
@@ -217,6 +221,23 @@ def test_a_worker_imports_what_was_agreed_to_and_nothing_else(tmp_path, monkeypa
     assert not marker.exists()
     assert subprocess.run([*command[:-1], "--agreed=stranger.term", command[-1]]).returncode == 0
     assert marker.exists()
+
+
+def test_a_task_of_ray_imports_what_was_agreed_to_and_nothing_else(tmp_path, monkeypatch, marker):
+    """Its function, in a process that starts elsewhere."""
+    run = foreign(tmp_path, monkeypatch, terms=("import:stranger.term",))
+    (run.path / "token").touch()
+    call = partial(execute_task, str(run.path), "token", None, None)
+    here = os.getcwd()
+    monkeypatch.chdir("/")
+    with ProcessPoolExecutor(1, get_context("spawn")) as node:
+        assert node.submit(call).result().state == "ended"
+        assert "names code, 'stranger.term'" in run.error
+        assert not marker.exists()
+        (run.path / "token").touch()
+        assert node.submit(call, code=("stranger.term",), here=here).result().state == "ended"
+    assert marker.exists()
+    assert run.finished
 
 
 def test_weights_of_a_strangers_run_do_not_bring_its_code(tmp_path, monkeypatch, marker, capfd):
