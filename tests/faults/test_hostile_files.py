@@ -271,6 +271,32 @@ def test_tables_leave_a_damaged_run_out(root, caplog):
     assert "seed-0001 is left out" in caplog.text
 
 
+def test_nothing_that_a_file_says_moves_the_cursor(tmp_path, capfd):
+    out = tmp_path / "out"
+    assert main(["suite", str(suite_file(tmp_path, ["cartpole"], ["ns"], "0", rounds=1)), "--out", str(out)]) == 0
+    run = next(out.rglob("config.json")).parent
+    (run / "result.json").unlink()
+    (run / "error.json").write_text(json.dumps({"error": "\x1b[2J"}))
+    data = json.loads((out / "suite.json").read_text()) | {"title": "\x1b[2J"}
+    del data["checksum"]
+    write_checked(out / "suite.json", data)
+    assert main(["suite", "status", str(out)]) == 1
+    strange = (tmp_path / "a\x1b[2J").resolve()
+    strange.mkdir()
+    (strange / "config.json").write_text("{")
+    assert main(["resume", str(strange)]) == 2
+    text = capfd.readouterr()
+    assert "\x1b" not in text.out + text.err
+    assert "[2J/config.json is damaged" in text.err
+
+
+def test_a_directory_in_the_place_of_a_leftover_is_left(tmp_path):
+    (tmp_path / ".a.tmp").mkdir()
+    (tmp_path / ".b.tmp").touch()
+    with RunDirectory(tmp_path).owned():
+        assert {path.name for path in tmp_path.iterdir()} == {".a.tmp", "lock"}
+
+
 def test_pipes_do_not_make_anybody_wait(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert not held(tmp_path / "pipe")

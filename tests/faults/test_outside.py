@@ -112,6 +112,15 @@ def test_a_link_to_nothing_is_not_filled_either(tmp_path, outside):
         execute(run, lambda: False)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "lock"])
+def test_what_is_written_in_place_has_no_other_name(tmp_path, outside, name):
+    """A hard link is as good as a symbolic one: what is appended here is appended there."""
+    run = RunDirectory.create(tmp_path / "run", SMALL)
+    os.link(outside / "thesis.tex", run.path / name)
+    with pytest.raises(RunDirectoryError, match=f"{name} has a second name, a hard link.*Copy it"):
+        execute(run, lambda: False)
+
+
 def test_the_lock_of_a_directory_is_no_link(tmp_path, outside, capfd):
     fake_cell(tmp_path / "runs", "mgl", [0.0], weight=1.0, finish=False)
     (tmp_path / "runs" / "runner.lock").symlink_to(outside / "thesis.tex")

@@ -54,6 +54,7 @@ NAMED = {
     "environment": {"env": "stranger:Mine-v0"},
     "potential": {"potential": "import:stranger.potential", "method": "pbrs"},
     "method": {"method": "import:stranger.method"},
+    "option": {"env": "Pendulum-v1", "terms": ("noise",), "env_options": {"env_id": "stranger:Mine-v0"}},
 }
 
 

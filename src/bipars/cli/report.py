@@ -9,7 +9,7 @@ import tyro
 
 from bipars.cli.consent import settle_imports, with_consent
 from bipars.cli.suite import count_workers
-from bipars.errors import BiparsError
+from bipars.errors import BiparsError, printable
 
 if TYPE_CHECKING:
     from bipars.runs.directory import RunDirectory
@@ -117,7 +117,6 @@ class Verify:
     """A run, a saved agent, a directory of runs, or the directory of a suite."""
 
     def run(self) -> int:
-        from bipars.report.text import printable
         from bipars.runs.directory import find_runs
         from bipars.runs.verify import damages
         from bipars.suite.manifest import is_suite, read_manifest

@@ -27,7 +27,7 @@ from bipars.runs.checkpoint import (
     verified_checkpoints,
 )
 from bipars.runs.directory import RunDirectory, in_python_message
-from bipars.runs.files import read_file, sha256, write_atomically, write_checked, write_json
+from bipars.runs.files import open_own, read_file, sha256, write_atomically, write_checked, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
 from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
 from bipars.runs.stopping import Stop
@@ -83,7 +83,7 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
     scalars = ScalarWriter(run.tensorboard, program.steps_after(start) + 1) if config.tensorboard else None
     try:
         cut_timings(run.timings_file, start)
-        with open(run.timings_file, "a", buffering=1) as timings:  # by lines
+        with open(open_own(run.timings_file), "a", buffering=1) as timings:  # by lines
             for round in range(start, program.rounds):
                 began = time.perf_counter()
                 state, stats = program.iterate(state, config.seed)

@@ -81,6 +81,22 @@ def refuse_links(*paths: Path) -> None:
             )
 
 
+def open_own(path: Path) -> int:
+    """A file that is written in place, at its end, and made if there is none: a regular one, of this name alone."""
+    refuse_links(path)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be used: {error.strerror}") from error
+    about = os.fstat(handle)
+    if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+        return handle
+    os.close(handle)
+    if not stat.S_ISREG(about.st_mode):
+        raise RunDirectoryError(f"{path} is no regular file. Remove it")
+    raise RunDirectoryError(f"{path} has a second name, a hard link, which would change with it. Copy it instead")
+
+
 def refuse_outside(root: Path, path: Path) -> None:
     """The same for every directory from `root`, which a person named, down to `path`."""
     refuse_links(path, *(parent for parent in path.parents if parent != root and parent.is_relative_to(root)))

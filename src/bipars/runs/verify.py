@@ -44,8 +44,6 @@ def damages(run: RunDirectory) -> list[str]:
 
 def result_damages(run: RunDirectory) -> list[str]:
     """The same of what reports are made from: the result and the metrics."""
-    if run.in_python:
-        return []
     try:
         _ = run.metrics
     except BiparsError as error:

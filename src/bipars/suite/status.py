@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
+from bipars.errors import printable
 from bipars.runs.directory import State
 from bipars.runs.lock import held, holder
 from bipars.runs.metrics import read_last_row
@@ -34,7 +35,7 @@ def show_status(root: Path) -> int:
     runs = manifest.runs(root)
     cells = count_states(runs)
     total = cells.pop("all")
-    print(manifest.suite.title)
+    print(printable(manifest.suite.title))
     print("cell".ljust(44), *(state.rjust(8) for state in STATES))
     for name, counts in cells.items():
         print(name.ljust(44), *(str(counts[state] or "").rjust(8) for state in STATES))
