@@ -1,13 +1,18 @@
 """`bipars bench faults`: that it finds nothing where all is well, and something where it is not."""
 
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from bipars.bench import hostile, kills
-from bipars.bench.faults import do_part, parts, read_tally, run_bench
+from bipars.bench.faults import do_part, parts, read_tally, run_bench, table
 from bipars.cli import main
 from bipars.errors import UsageError
+from bipars.metrics import with_tables
+
+ROOT = Path(__file__).parents[2]
 
 
 def do(part, count, out=None):
@@ -48,10 +53,14 @@ def test_harm_is_seen(tmp_path):
 
 def test_a_command_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(hostile, "SECONDS", 0.5)
-    monkeypatch.setattr(hostile, "LOOP", "import time; time.sleep(600)")
+    monkeypatch.setattr(hostile, "execute", endless)
     commands = hostile.Commands(tmp_path)
-    assert commands.run(["list"])[0] == "it hung, or ended the process"
-    commands.close()
+    assert commands.run(["list"]) == ("it hung, or ended the process", "")
+    commands.pool.terminate()
+
+
+def endless(arguments):
+    time.sleep(600)
 
 
 def test_kills_are_survived_and_differences_seen(tmp_path, monkeypatch):
@@ -87,6 +96,11 @@ def test_what_was_tried_is_kept_and_gone_on_from(tmp_path):
     assert tally.line().split(maxsplit=5) == ["mine", "4", "1", "0", "s", "2 even, 2 odd"]
     assert do_part("mine", part, 9, None).done == 9
     assert seen[:4] == seen[4:8]
+
+
+def test_the_page_has_the_figures_of_the_files():
+    page = (ROOT / "docs" / "runs.md").read_text()
+    assert with_tables(page, table(ROOT / "results" / "faults")) == page, "docs/runs.md is out of date: run `make docs`"
 
 
 def test_its_size_and_parts_are_checked(capfd):

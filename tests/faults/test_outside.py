@@ -10,24 +10,13 @@ import pytest
 
 from bipars.cli import main
 from bipars.errors import RunDirectoryError, UsageError
-from bipars.program import complete
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
 from bipars.runs.files import write_atomically, write_checked
-from bipars.settings.config import Config, PPOConfig
 from bipars.suite.plan import load_suite
-from commands import QUICK
+from commands import QUICK, SMALL
 from fake_runs import fake_cell
 from suites import suite_file, write
-
-SMALL = complete(
-    Config(
-        terms=("harmful",),
-        steps=2_000,
-        evaluation_episodes=1,
-        ppo=PPOConfig(update_period=1_000, num_envs=10, gradient_steps=2, batch_size=64),
-    )
-)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from bipars.suite.local import run_locally
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from bipars.suite.ray import execute_task, pack, run_on_ray, unpack
-from suites import bipars, outcome, planned, suite_file
+from suites import NAMES_CODE, bipars, outcome, planned, suite_file
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
@@ -125,19 +125,6 @@ def test_files_travel_where_the_directory_is_not_seen(calm, tmp_path):
     assert outcome_of(run) == outcome_of(plan(file, undisturbed)[0])
 
 
-NAMED = """
-seeds = "0"
-steps = 2000
-[[grid]]
-env = "cartpole"
-term = ["import:stranger.term"]
-name = "t"
-method = ["ns"]
-settings.evaluation_episodes = 1
-settings.ppo = {update_period = 1000, num_envs = 10, gradient_steps = 2, batch_size = 64}
-"""
-
-
 def test_tasks_import_what_was_agreed_to_and_look_elsewhere_first(tmp_path, monkeypatch):
     """The module lies in the working directory, beside two that must not be taken for others of their name."""
     here, executed = tmp_path / "here", tmp_path / "executed"
@@ -146,7 +133,7 @@ def test_tasks_import_what_was_agreed_to_and_look_elsewhere_first(tmp_path, monk
     for name in ("stranger", "random", "safetensors"):
         code = f"import pathlib\npathlib.Path({str(executed / name)!r}).touch()\ndef term(*_): return 0.0\n"
         (here / f"{name}.py").write_text(code)
-    (tmp_path / "theirs.toml").write_text(NAMED)
+    (tmp_path / "theirs.toml").write_text(NAMES_CODE)
     monkeypatch.chdir(here)
     monkeypatch.setenv("BIPARS_STATE", str(tmp_path / "state"))
     command = [sys.executable, "-P", "-m", "bipars.cli", "suite", "run", str(tmp_path / "theirs.toml")]

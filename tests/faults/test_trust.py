@@ -16,23 +16,15 @@ import pytest
 import bipars
 from bipars.cli import main
 from bipars.errors import BiparsError, UsageError
-from bipars.program import complete
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
 from bipars.settings import importing
-from bipars.settings.config import Config, PPOConfig
+from bipars.settings.config import Config
 from bipars.suite.ray import execute_task
-from commands import QUICK
+from commands import QUICK, SMALL
 from fake_runs import fake_cell
+from suites import NAMES_CODE
 
-SMALL = complete(
-    Config(
-        terms=("harmful",),
-        steps=2_000,
-        evaluation_episodes=1,
-        ppo=PPOConfig(update_period=1_000, num_envs=10, gradient_steps=2, batch_size=64),
-    )
-)
 CODE = """
 import pathlib
 pathlib.Path({marker!r}).touch()
@@ -152,22 +144,9 @@ def test_ones_own_runs_go_on_unasked(tmp_path, marker):
     bipars.BiPaRS.load(tmp_path / "runs" / "seed-0000")
 
 
-TOML = """
-seeds = "0"
-steps = 2000
-[[grid]]
-env = "cartpole"
-term = ["import:stranger.term"]
-name = "t"
-method = ["ns"]
-settings.evaluation_episodes = 1
-settings.ppo = {update_period = 1000, num_envs = 10, gradient_steps = 2, batch_size = 64}
-"""
-
-
 def test_a_suite_of_a_strangers_asks_too(tmp_path, marker, capfd):
     file = tmp_path / "theirs.toml"
-    file.write_text(TOML)
+    file.write_text(NAMES_CODE)
     for command in (["suite", "show", str(file)], ["suite", str(file), "--out", str(tmp_path / "out")]):
         assert main(command) == 2
         assert "theirs.toml names code, 'stranger.term'" in capfd.readouterr().err

@@ -1,7 +1,8 @@
 """`bipars bench faults`: processes killed, files damaged or hostile, nodes lost; and whether the results are the same.
 
 Every count is multiplied by --scale; 1 is the size that the documentation quotes. What was tried is kept in a file per
-part as it goes, so a bench that was stopped goes on where it was.
+part as it goes, so a bench that was stopped goes on where it was. `python -m bipars.bench.faults docs/runs.md
+results/faults` writes a table of them into a page.
 """
 
 import math
@@ -9,7 +10,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bipars.errors import UsageError, unknown
+from bipars.metrics import with_tables
 from bipars.runs.files import read_json, write_json
 from bipars.runs.versions import versions
 
@@ -101,3 +103,16 @@ def do_part(name: str, part: Part, count: int, out: Path | None) -> Tally:
 
 def read_tally(file: Path) -> Tally:
     return Tally(**read_json(file)[0]["result"])
+
+
+def table(results: Path) -> Iterator[str]:
+    """What was tried, in Markdown."""
+    yield "\n| part | tried | failed | of them |\n| --- | --- | --- | --- |\n"
+    for tally in map(read_tally, sorted(results.glob("*.json"))):
+        yield f"| `{tally.part}` | {tally.done:,} | {len(tally.failures):,} | {tally.noted} |\n"
+    yield "\n"
+
+
+if __name__ == "__main__":
+    page, results = map(Path, sys.argv[1:])
+    page.write_text(with_tables(page.read_text(), table(results)))

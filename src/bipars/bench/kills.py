@@ -56,7 +56,7 @@ def killing(name: str, scratch: Path) -> Iterator[Try]:
     """One task, run and resumed while its processes are killed, and compared with a calm run of it."""
     (scratch / "small.toml").write_text(SUITE)
     calm = scratch / "calm"
-    if _start(TASKS[name], calm, scratch).wait() != 0:
+    if _start([*TASKS[name], "--out", str(calm)], scratch).wait() != 0:
         raise BiparsError(f"{name}: the undisturbed run failed")
     expected = outcome(calm)
 
@@ -64,7 +64,7 @@ def killing(name: str, scratch: Path) -> Iterator[Try]:
         before, wild = tally.done, scratch / f"wild-{tally.done}"
         _disturb(name, wild, most, tally, rng, scratch)
         where = f"{name}, kills {before + 1} to {tally.done}"
-        if _resume(wild, scratch).wait() != 0:
+        if _start(["resume", str(wild)], scratch).wait() != 0:
             tally.failures.append(f"{where}: it did not finish")
         tally.failures += [f"{where}: {problem}" for problem in differences(wild, expected)]
         shutil.rmtree(wild)
@@ -73,7 +73,7 @@ def killing(name: str, scratch: Path) -> Iterator[Try]:
 
 
 def _disturb(name: str, wild: Path, most: int, tally: Tally, rng: random.Random, scratch: Path) -> None:
-    process = _start(TASKS[name], wild, scratch)
+    process = _start([*TASKS[name], "--out", str(wild)], scratch)
     while tally.done < most and process.poll() is None:
         _wait_for_a_moment(process, wild, rng)
         workers = children(process.pid)
@@ -93,7 +93,7 @@ def _disturb(name: str, wild: Path, most: int, tally: Tally, rng: random.Random,
                 time.sleep(0.02)
             if any(map(_alive, workers)):
                 tally.failures.append(f"{name}: a worker was still there {LEAVE_SECONDS:.0f} s after its runner died")
-            process = _resume(wild, scratch)
+            process = _start(["resume", str(wild)], scratch)
         tally.count(whom)
     process.wait()
 
@@ -131,16 +131,8 @@ def differences(root: Path, expected: dict[str, bytes]) -> Iterator[str]:
                 yield f"{file.relative_to(root)} does not have every round once"
 
 
-def _start(arguments: list[str], out: Path, scratch: Path) -> subprocess.Popen[bytes]:
-    return _run([*arguments, "--out", str(out), "--workers", "2"], scratch)
-
-
-def _resume(root: Path, scratch: Path) -> subprocess.Popen[bytes]:
-    return _run(["resume", str(root), "--workers", "2"], scratch)
-
-
-def _run(arguments: list[str], scratch: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "bipars.cli", *arguments]
+def _start(arguments: list[str], scratch: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "bipars.cli", *arguments, "--workers", "2"]
     return subprocess.Popen(command, cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -171,14 +163,14 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def small_run(path: Path, stop_after: int | None = None) -> RunDirectory:
+def small_run(path: Path, stop_after: int | None = None, seed: int = 0) -> RunDirectory:
     """A run of seconds in this process, finished or stopped after some rounds."""
     from bipars.program import complete, configure
     from bipars.runs.execute import execute
 
     ppo = {"update_period": 200, "num_envs": 10, "gradient_steps": 2, "batch_size": 64}
     settings = {"env": "cartpole", "terms": ["harmful"], "steps": 2_400, "checkpoint_every": 4, "ppo": ppo}
-    run = RunDirectory.create(path, complete(configure(settings | {"evaluation_episodes": 2})))
+    run = RunDirectory.create(path, complete(configure(settings | {"evaluation_episodes": 2, "seed": seed})))
     rounds = iter(range(1, 10**6))
     execute(run, lambda: next(rounds) == stop_after)
     return run

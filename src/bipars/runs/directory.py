@@ -209,7 +209,7 @@ class RunDirectory:
         result, content = self._read(self.result_file)
         kinds = {"steps": _whole, "evaluation_return": is_number, "evaluation_length": is_number, "weights": _numbers}
         if self.checksummed:
-            kinds |= {"metrics_size": _whole, "metrics_sha256": _text}
+            kinds |= {"metrics_size": _whole, "metrics_sha256": lambda value: isinstance(value, str)}
         for name, fits in kinds.items():
             if not fits(result.get(name)):
                 raise CheckpointError(f"{self.result_file} is damaged: its {name} is {result.get(name)!r:.40}. {again}")
@@ -290,10 +290,6 @@ class RunDirectory:
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and is_number(value) and value >= 0
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _numbers(value: Any) -> bool:

@@ -58,12 +58,8 @@ def read_marked(path: Path, mark: tuple[int, str]) -> bytes:
     return content
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All complete rows; a torn last line is dropped."""
-    return parse_metrics(read_file(path), path)
-
-
 def parse_metrics(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """All complete rows of a file; a torn last line is dropped."""
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         row = _parse(line)

@@ -48,9 +48,6 @@ class Worker:
             said = self.answer.read(1)
         return said[0] if said else None
 
-    def said(self) -> str:
-        return os.pread(self.errors.fileno(), MOST_SAID, 0).decode(errors="replace")
-
     def pass_on(self) -> None:
         """Shows the lines that have come. (`pread`: the file's own position is the worker's.)"""
         news = os.pread(self.errors.fileno(), MOST_SAID, self.passed_on)
@@ -118,7 +115,7 @@ def _start(cores: int, share: list[PlannedRun]) -> Worker:
 def _death(status: int, worker: Worker) -> str:
     """How it died, if it did; what it said is passed on."""
     worker.pass_on()
-    said = worker.said()
+    said = os.pread(worker.errors.fileno(), MOST_SAID, 0).decode(errors="replace")
     worker.errors.close()
     left = [run for run in worker.share if not run.finished and not run.directory.error_file.exists()]
     if worker.left_with is not None or not left:

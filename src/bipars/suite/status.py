@@ -41,13 +41,10 @@ def show_status(root: Path) -> int:
         print(name.ljust(44), *(str(counts[state] or "").rjust(8) for state in STATES))
     print("all".ljust(44), *(str(total[state]).rjust(8) for state in STATES))
     steps = sum(run.config.steps for run in runs)
-    print(f"{total['steps']:,} of {steps:,} environment steps ({total['steps'] / steps:.0%}); {_runner(root)}")
+    lock = root / "runner.lock"
+    runner = f"process {holder(lock)} is at work" if held(lock) else "nobody is at work"
+    print(f"{total['steps']:,} of {steps:,} environment steps ({total['steps'] / steps:.0%}); {runner}")
     for run in runs if total["failed"] else ():
         if run.directory.state == "failed":
             print(f"FAILED {run.path}: {run.directory.error}")
     return 1 if total["failed"] else 0
-
-
-def _runner(root: Path) -> str:
-    lock = root / "runner.lock"
-    return f"process {holder(lock)} is at work" if held(lock) else "nobody is at work"
