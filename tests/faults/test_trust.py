@@ -46,6 +46,7 @@ NAMED = {
     "environment": {"env": "stranger:Mine-v0"},
     "potential": {"potential": "import:stranger.potential", "method": "pbrs"},
     "method": {"method": "import:stranger.method"},
+    "true reward": {"true_reward": "import:stranger.term"},
     "option": {"env": "Pendulum-v1", "terms": ("noise",), "env_options": {"env_id": "stranger:Mine-v0"}},
 }
 

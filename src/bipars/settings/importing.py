@@ -36,7 +36,9 @@ def named_code(config: Config) -> tuple[str, ...]:
     An option of an environment may be such a name, too: of the environment that it wraps.
     """
     options = [value for value in config.env_options.values() if isinstance(value, str)]
-    return foreign_code([config.env, *options], (*config.terms, config.true_reward, config.potential or "", config.method))
+    return foreign_code(
+        [config.env, *options], (*config.terms, config.true_reward, config.potential or "", config.method)
+    )
 
 
 def foreign_code(envs: Iterable[str], specs: Iterable[str]) -> tuple[str, ...]:
