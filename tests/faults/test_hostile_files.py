@@ -11,6 +11,7 @@ import safetensors.numpy
 import bipars
 from bipars.cli import main
 from bipars.errors import BiparsError
+from bipars.report.heatmap import heat_map
 from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import sha256, write_checked
 from bipars.runs.lock import held
@@ -295,6 +296,11 @@ def test_a_directory_in_the_place_of_a_leftover_is_left(tmp_path):
     (tmp_path / ".b.tmp").touch()
     with RunDirectory(tmp_path).owned():
         assert {path.name for path in tmp_path.iterdir()} == {".a.tmp", "lock"}
+
+
+def test_a_run_without_snapshots_has_no_map(root):
+    """Such as one of two with the same seed, of which the other has some."""
+    assert heat_map(find_runs(root)[0].config.weights, [], 0, 0, 1) is None
 
 
 def test_pipes_do_not_make_anybody_wait(tmp_path):
