@@ -69,7 +69,10 @@ def test_every_method_is_measured():
         (["methods", "--methods", "mlg"], "unknown method 'mlg'. Did you mean 'mgl'"),
         (["cartpole", "--methods", "mgl"], "bench cartpole does not take --methods; bench methods may"),
         (["methods", "--methods"], "--methods is empty; expected names"),
-        (["suite", "--out", "x"], "bench suite does not take --out; bench methods and bench faults and bench sweep may"),
+        (
+            ["suite", "--out", "x"],
+            "bench suite does not take --out; bench methods, bench faults, bench sweep may",
+        ),
         (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
         (["mujoco", "--envs", "30"], "--envs is 30; it must divide the 20,000 steps of an update"),
         (["suite", "--envs", "20"], "bench suite does not take --envs; bench mujoco may"),

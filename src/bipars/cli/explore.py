@@ -98,7 +98,7 @@ class Bench:
         for name in ("updates", "methods", "out", "envs", "scale", "parts", "trials", "steps"):
             value = getattr(self, name)
             if value is not None and name not in takes:
-                others = " and ".join(f"bench {other}" for other, (_, _, flags) in benchmarks.items() if name in flags)
+                others = ", ".join(f"bench {other}" for other, (_, _, flags) in benchmarks.items() if name in flags)
                 raise UsageError(f"bench {self.what} does not take --{name}; {others} may")
             if value == ():
                 raise UsageError(f"--{name} is empty; expected names, or leave it out for all of them")
