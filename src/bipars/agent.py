@@ -107,7 +107,7 @@ class BiPaRS(TrainedAgent):
             settings[learner] = {"num_envs": env.num_envs} | settings[learner]
         if evaluation_episodes is not None:
             settings["evaluation_episodes"] = evaluation_episodes
-        agree_typed(env, method, potential, true_reward, *given)
+        agree_typed(env, method, potential, true_reward, *given, *settings["env_options"].values())
         objects, recorded = take_objects(env, settings["env"], given, true_reward, potential, own)
         config = configure(settings, own)
         # How long `learn` will be asked to learn nobody knows yet: the replay had better be as large as it may.

@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 
+def printable(text: str) -> str:
+    """What files say, and names, may hold anything; a terminal must not act on it."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+
+
 class BiparsError(Exception):
     """Base of everything the library raises on purpose; the command line prints it without a traceback."""
 
     def __init__(self, message: str, settings: Sequence[str] = ()) -> None:
         """`settings`: paths of those that the message names, such as ppo.clip."""
-        super().__init__(message)
+        super().__init__(printable(message))
         self.settings = tuple(settings)
 
     def render(self, name: Callable[[str], str]) -> str:

@@ -189,7 +189,7 @@ def _keys(kind: str, term_names: Sequence[str]) -> list[str]:
 
 
 BEGIN, END = "<!-- written by `make docs` -->\n", "<!-- end -->\n"
-"""Between these two lines of docs/metrics.md stand the tables."""
+"""Between these two lines of a page stand tables that a command writes."""
 
 
 def tables() -> Iterable[str]:
@@ -200,12 +200,12 @@ def tables() -> Iterable[str]:
     yield "\n"
 
 
-def with_tables(page: str) -> str:
-    """The page with the tables as they are now."""
+def with_tables(page: str, lines: Iterable[str]) -> str:
+    """The page with these lines in the place of those that a command wrote before."""
     before, _, rest = page.partition(BEGIN)
-    return "".join([before, BEGIN, *tables(), END, rest.partition(END)[2]])
+    return "".join([before, BEGIN, *lines, END, rest.partition(END)[2]])
 
 
 if __name__ == "__main__":
     path = Path(sys.argv[1])
-    path.write_text(with_tables(path.read_text()))
+    path.write_text(with_tables(path.read_text(), tables()))

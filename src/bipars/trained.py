@@ -1,5 +1,6 @@
 """An agent as far as it is trained: it acts, weighs its terms, goes to disk and back, and gives its weights away."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -7,7 +8,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from bipars.errors import UsageError
+from bipars.errors import CheckpointError, UsageError
 from bipars.export import LearnedWeightFunction, shape
 from bipars.methods import Method
 from bipars.program import Objects, Program
@@ -17,6 +18,7 @@ from bipars.rollout.make import Env
 from bipars.runs.checkpoint import replace_checkpoint, settings_digest
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import load_state
+from bipars.runs.files import sha256
 from bipars.runs.objects import Terms, as_terms, names_without, objects_again
 from bipars.runs.progress import describe
 from bipars.runs.record import write_record
@@ -27,6 +29,8 @@ from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
 from bipars.terms.true_reward import TrueReward
 from bipars.train import TrainState
+
+logger = logging.getLogger("bipars")
 
 
 class TrainedAgent:
@@ -130,8 +134,9 @@ class TrainedAgent:
         """
         run = RunDirectory.create(path, self.config, "agent", self._recorded)
         with run.owned():
-            write_record(run, self.metrics, self._snapshots)
-            replace_checkpoint(run.checkpoints, self._rounds, self._state, settings_digest(self.config))
+            metrics = write_record(run, self.metrics, self._snapshots)
+            mark = len(metrics), sha256(metrics)
+            replace_checkpoint(run.checkpoints, self._rounds, self._state, mark, settings_digest(self.config))
         return run.path
 
     @classmethod
@@ -159,9 +164,20 @@ class TrainedAgent:
         objects, recorded = objects_again(run, env, terms, true_reward, potential, method)
         agent = cls.__new__(cls)
         TrainedAgent.__init__(agent, run.config, objects, recorded, *load_state(path, objects))
-        agent.metrics = [row for row in run.metrics if row["round"] <= agent._rounds]
+        agent.metrics = [row for row in _intact_metrics(run) if row["round"] <= agent._rounds]
         agent._snapshots = {round: content for round, content in read_snapshots(run).items() if round <= agent._rounds}
         return agent
+
+
+def _intact_metrics(run: RunDirectory) -> list[dict[str, Any]]:
+    """Those of a saved agent may be newer than it, where a later save was interrupted; it is whole without them."""
+    try:
+        return run.metrics
+    except CheckpointError as error:
+        if run.kind != "agent":
+            raise
+        logger.warning("%s; the agent is loaded without its metrics", error)
+        return []
 
 
 def whole_number(value: Any) -> int | None:

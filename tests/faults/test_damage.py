@@ -179,6 +179,23 @@ def test_a_saved_agent_is_checked_too(tmp_path, capfd):
         bipars.BiPaRS.load(tmp_path / "agent")
 
 
+def test_the_metrics_of_a_saved_agent_are_checked_too(tmp_path, capfd, caplog):
+    agent = bipars.BiPaRS("cartpole", terms=["harmful"], ppo=SMALL.ppo)
+    agent.metrics = [{"round": i, "step": i, "evaluation_return": 0.0, "evaluation_length": 1.0} for i in (1, 2, 3)]
+    agent._rounds = 3
+    agent.save(tmp_path / "agent")
+    assert main(["verify", str(tmp_path / "agent")]) == 0
+    assert len(bipars.BiPaRS.load(tmp_path / "agent").metrics) == 3
+    metrics = tmp_path / "agent" / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    for damaged in (b"", lines[0], b"".join(lines).replace(b"0.0", b"9.0"), b"".join([*lines, lines[-1]])):
+        metrics.write_bytes(damaged)
+        assert main(["verify", str(tmp_path / "agent")]) == 1
+        assert f"DAMAGED {metrics} " in capfd.readouterr().out
+        assert bipars.BiPaRS.load(tmp_path / "agent").metrics == []
+        assert f"{metrics} " in caplog.text
+
+
 def test_runs_that_are_older_than_checksums_are_read(run, capfd):
     """As they stand on disk: format 2, manifests of format 1, no checksum anywhere."""
     for path, form in (

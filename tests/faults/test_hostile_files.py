@@ -11,6 +11,7 @@ import safetensors.numpy
 import bipars
 from bipars.cli import main
 from bipars.errors import BiparsError
+from bipars.report.heatmap import heat_map
 from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.files import sha256, write_checked
 from bipars.runs.lock import held
@@ -269,6 +270,37 @@ def test_tables_leave_a_damaged_run_out(root, caplog):
     with_rows(lambda row: row.pop("round"))(root / "seed-0001")
     assert set(bipars.load_results(root)["seed"]) == {0, 2}
     assert "seed-0001 is left out" in caplog.text
+
+
+def test_nothing_that_a_file_says_moves_the_cursor(tmp_path, capfd):
+    out = tmp_path / "out"
+    assert main(["suite", str(suite_file(tmp_path, ["cartpole"], ["ns"], "0", rounds=1)), "--out", str(out)]) == 0
+    run = next(out.rglob("config.json")).parent
+    (run / "result.json").unlink()
+    (run / "error.json").write_text(json.dumps({"error": "\x1b[2J"}))
+    data = json.loads((out / "suite.json").read_text()) | {"title": "\x1b[2J"}
+    del data["checksum"]
+    write_checked(out / "suite.json", data)
+    assert main(["suite", "status", str(out)]) == 1
+    strange = (tmp_path / "a\x1b[2J").resolve()
+    strange.mkdir()
+    (strange / "config.json").write_text("{")
+    assert main(["resume", str(strange)]) == 2
+    text = capfd.readouterr()
+    assert "\x1b" not in text.out + text.err
+    assert "[2J/config.json is damaged" in text.err
+
+
+def test_a_directory_in_the_place_of_a_leftover_is_left(tmp_path):
+    (tmp_path / ".a.tmp").mkdir()
+    (tmp_path / ".b.tmp").touch()
+    with RunDirectory(tmp_path).owned():
+        assert {path.name for path in tmp_path.iterdir()} == {".a.tmp", "lock"}
+
+
+def test_a_run_without_snapshots_has_no_map(root):
+    """Such as one of two with the same seed, of which the other has some."""
+    assert heat_map(find_runs(root)[0].config.weights, [], 0, 0, 1) is None
 
 
 def test_pipes_do_not_make_anybody_wait(tmp_path):

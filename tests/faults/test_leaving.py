@@ -89,12 +89,15 @@ def test_nohup_is_respected(tmp_path):
     assert process.wait(timeout=120) == 130
 
 
-def worker_of(run):
-    return int(run.lock_file.read_text().split()[0])
-
-
-def alive(pid):
-    return os.path.exists(f"/proc/{pid}")
+def kill_alone(runner, run):
+    """The runner; its worker must leave within ten seconds."""
+    worker = f"/proc/{run.lock_file.read_text().split()[0]}"
+    runner.kill()
+    runner.wait()
+    deadline = time.monotonic() + 10
+    while os.path.exists(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not os.path.exists(worker)
 
 
 def test_a_runner_killed_alone_on_a_gymnasium_task_resumes_to_the_same_bytes(tmp_path):
@@ -107,13 +110,7 @@ def test_a_runner_killed_alone_on_a_gymnasium_task_resumes_to_the_same_bytes(tmp
     for at in (5, 27):
         process = start(["resume", run.path.parent, "--workers", "1"])
         until(process, lambda at=at: rows(run) >= at)
-        worker = worker_of(run)
-        process.kill()
-        process.wait()
-        deadline = time.monotonic() + 10
-        while alive(worker) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not alive(worker)
+        kill_alone(process, run)
         assert not run.finished
     assert main(["resume", str(run.path.parent), "--workers", "1"]) == 0
     for name in ("metrics.jsonl", "result.json"):
@@ -128,13 +125,7 @@ def test_an_abandoned_worker_leaves_in_the_middle_of_an_update(tmp_path):
     process = start(["resume", run.path.parent, "--workers", "1"], stderr=subprocess.DEVNULL)
     until(process, run.lock_file.exists)
     time.sleep(1)
-    worker = worker_of(run)
-    process.kill()
-    process.wait()
-    deadline = time.monotonic() + 10
-    while alive(worker) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(worker)
+    kill_alone(process, run)
 
 
 def test_timings_have_every_round_once(tmp_path):

@@ -10,24 +10,13 @@ import pytest
 
 from bipars.cli import main
 from bipars.errors import RunDirectoryError, UsageError
-from bipars.program import complete
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
 from bipars.runs.files import write_atomically, write_checked
-from bipars.settings.config import Config, PPOConfig
 from bipars.suite.plan import load_suite
-from commands import QUICK
+from commands import QUICK, SMALL
 from fake_runs import fake_cell
 from suites import suite_file, write
-
-SMALL = complete(
-    Config(
-        terms=("harmful",),
-        steps=2_000,
-        evaluation_episodes=1,
-        ppo=PPOConfig(update_period=1_000, num_envs=10, gradient_steps=2, batch_size=64),
-    )
-)
 
 
 @pytest.fixture
@@ -109,6 +98,15 @@ def test_a_link_to_nothing_is_not_filled_either(tmp_path, outside):
     run = RunDirectory.create(tmp_path / "run", SMALL)
     run.metrics_file.symlink_to(outside / "new")
     with pytest.raises(RunDirectoryError, match="is a symbolic link"):
+        execute(run, lambda: False)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "lock"])
+def test_what_is_written_in_place_has_no_other_name(tmp_path, outside, name):
+    """A hard link is as good as a symbolic one: what is appended here is appended there."""
+    run = RunDirectory.create(tmp_path / "run", SMALL)
+    os.link(outside / "thesis.tex", run.path / name)
+    with pytest.raises(RunDirectoryError, match=f"{name} has a second name, a hard link.*Copy it"):
         execute(run, lambda: False)
 
 

@@ -1,6 +1,8 @@
 """The Ray engine: the same bytes as local processes, also when a node dies or does not see the directory."""
 
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -14,7 +16,7 @@ from bipars.suite.local import run_locally
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
 from bipars.suite.ray import execute_task, pack, run_on_ray, unpack
-from suites import bipars, outcome, planned, suite_file
+from suites import NAMES_CODE, bipars, outcome, planned, suite_file
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",
@@ -121,6 +123,26 @@ def test_files_travel_where_the_directory_is_not_seen(calm, tmp_path):
             assert reply.state == state
             unpack(run.path, reply.files)
     assert outcome_of(run) == outcome_of(plan(file, undisturbed)[0])
+
+
+def test_tasks_import_what_was_agreed_to_and_look_elsewhere_first(tmp_path, monkeypatch):
+    """The module lies in the working directory, beside two that must not be taken for others of their name."""
+    here, executed = tmp_path / "here", tmp_path / "executed"
+    here.mkdir()
+    executed.mkdir()
+    for name in ("stranger", "random", "safetensors"):
+        code = f"import pathlib\npathlib.Path({str(executed / name)!r}).touch()\ndef term(*_): return 0.0\n"
+        (here / f"{name}.py").write_text(code)
+    (tmp_path / "theirs.toml").write_text(NAMES_CODE)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("BIPARS_STATE", str(tmp_path / "state"))
+    command = [sys.executable, "-P", "-m", "bipars.cli", "suite", "run", str(tmp_path / "theirs.toml")]
+    command += ["--out", str(tmp_path / "out"), "--engine", "ray", "--workers", "1"]
+    assert subprocess.run(command, capture_output=True).returncode == 2
+    assert not any(executed.iterdir())
+    result = subprocess.run([*command, "--allow-imports"], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in executed.iterdir()] == ["stranger"]
 
 
 def outcome_of(run):

@@ -5,7 +5,10 @@ import pty
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -13,22 +16,15 @@ import pytest
 import bipars
 from bipars.cli import main
 from bipars.errors import BiparsError, UsageError
-from bipars.program import complete
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import execute
 from bipars.settings import importing
-from bipars.settings.config import Config, PPOConfig
-from commands import QUICK
+from bipars.settings.config import Config
+from bipars.suite.ray import execute_task
+from commands import QUICK, SMALL
 from fake_runs import fake_cell
+from suites import NAMES_CODE
 
-SMALL = complete(
-    Config(
-        terms=("harmful",),
-        steps=2_000,
-        evaluation_episodes=1,
-        ppo=PPOConfig(update_period=1_000, num_envs=10, gradient_steps=2, batch_size=64),
-    )
-)
 CODE = """
 import pathlib
 pathlib.Path({marker!r}).touch()
@@ -50,6 +46,8 @@ NAMED = {
     "environment": {"env": "stranger:Mine-v0"},
     "potential": {"potential": "import:stranger.potential", "method": "pbrs"},
     "method": {"method": "import:stranger.method"},
+    "true reward": {"true_reward": "import:stranger.term"},
+    "option": {"env": "Pendulum-v1", "terms": ("noise",), "env_options": {"env_id": "stranger:Mine-v0"}},
 }
 
 
@@ -147,22 +145,9 @@ def test_ones_own_runs_go_on_unasked(tmp_path, marker):
     bipars.BiPaRS.load(tmp_path / "runs" / "seed-0000")
 
 
-TOML = """
-seeds = "0"
-steps = 2000
-[[grid]]
-env = "cartpole"
-term = ["import:stranger.term"]
-name = "t"
-method = ["ns"]
-settings.evaluation_episodes = 1
-settings.ppo = {update_period = 1000, num_envs = 10, gradient_steps = 2, batch_size = 64}
-"""
-
-
 def test_a_suite_of_a_strangers_asks_too(tmp_path, marker, capfd):
     file = tmp_path / "theirs.toml"
-    file.write_text(TOML)
+    file.write_text(NAMES_CODE)
     for command in (["suite", "show", str(file)], ["suite", str(file), "--out", str(tmp_path / "out")]):
         assert main(command) == 2
         assert "theirs.toml names code, 'stranger.term'" in capfd.readouterr().err
@@ -217,6 +202,23 @@ def test_a_worker_imports_what_was_agreed_to_and_nothing_else(tmp_path, monkeypa
     assert not marker.exists()
     assert subprocess.run([*command[:-1], "--agreed=stranger.term", command[-1]]).returncode == 0
     assert marker.exists()
+
+
+def test_a_task_of_ray_imports_what_was_agreed_to_and_nothing_else(tmp_path, monkeypatch, marker):
+    """Its function, in a process that starts elsewhere."""
+    run = foreign(tmp_path, monkeypatch, terms=("import:stranger.term",))
+    (run.path / "token").touch()
+    call = partial(execute_task, str(run.path), "token", None, None)
+    here = os.getcwd()
+    monkeypatch.chdir("/")
+    with ProcessPoolExecutor(1, get_context("spawn")) as node:
+        assert node.submit(call).result().state == "ended"
+        assert "names code, 'stranger.term'" in run.error
+        assert not marker.exists()
+        (run.path / "token").touch()
+        assert node.submit(call, code=("stranger.term",), here=here).result().state == "ended"
+    assert marker.exists()
+    assert run.finished
 
 
 def test_weights_of_a_strangers_run_do_not_bring_its_code(tmp_path, monkeypatch, marker, capfd):

@@ -4,14 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bipars.metrics import BEGIN, END, METRICS, find_metric, labels, with_tables
+from bipars.metrics import BEGIN, END, METRICS, find_metric, labels, tables, with_tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def test_the_page_has_the_tables_of_today():
     page = PAGE.read_text()
-    assert with_tables(page) == page, "docs/metrics.md is out of date: run `make docs`"
+    assert with_tables(page, tables()) == page, "docs/metrics.md is out of date: run `make docs`"
     assert all(f"| `{metric.name}` | {metric.meaning} |" in page for metric in METRICS)
 
 
@@ -19,7 +19,7 @@ def test_the_command_writes_the_tables_and_nothing_else(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n{BEGIN}yesterday\n{END}after\n")
     subprocess.run([sys.executable, "-m", "bipars.metrics", page], check=True)
-    assert page.read_text() == with_tables(f"before\n{BEGIN}{END}after\n")
+    assert page.read_text() == with_tables(f"before\n{BEGIN}{END}after\n", tables())
     assert page.read_text().startswith("before\n")
     assert page.read_text().endswith(f"{END}after\n")
     assert "yesterday" not in page.read_text()

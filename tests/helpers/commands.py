@@ -3,9 +3,22 @@
 import subprocess
 import sys
 
+from bipars.program import complete
+from bipars.settings.config import Config, PPOConfig
+
 QUICK = [
     "--ppo.update-period", "2000", "--ppo.num-envs", "10", "--ppo.gradient-steps", "4", "--ppo.batch-size", "64"
 ]  # fmt: skip
+
+SMALL = complete(
+    Config(
+        terms=("harmful",),
+        steps=2_000,
+        evaluation_episodes=1,
+        ppo=PPOConfig(update_period=1_000, num_envs=10, gradient_steps=2, batch_size=64),
+    )
+)
+"""The same, as the settings of a run."""
 
 
 def run(*arguments, cwd=None):

@@ -37,10 +37,8 @@ class Dying(gymnasium.Env):
         terminated = self.steps % 4 == 0
         if self.steps == self.at:
             match self.how:
-                case "_exit":
-                    os._exit(7)
-                case "_exit 0":
-                    os._exit(0)
+                case leave if leave.startswith("_exit"):
+                    os._exit(int(leave.removeprefix("_exit")))
                 case "exit":
                     sys.exit(0)
                 case "kill":

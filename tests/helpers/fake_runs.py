@@ -18,7 +18,7 @@ from bipars.runs.directory import WITHOUT_CHECKSUM, RunDirectory, seed_directory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import encode_row
 from bipars.runs.recording import Episode
-from bipars.runs.snapshots import Content, save_snapshot
+from bipars.runs.snapshots import Content, encode_snapshot, write_snapshot
 from bipars.settings.config import Config
 from bipars.settings.resolved import ResolvedConfig, ResolvedDDPG, ResolvedUpper, ResolvedWeights
 
@@ -111,7 +111,7 @@ def add_transitions(root, terms):
         weights = make_weights(jax.random.key(0), ResolvedWeights(), Spaces(4, DiscreteActions(2)), terms.shape[1])
         z, nothing = np.ones_like(terms), np.zeros(1, np.float32)
         episode = Episode(nothing, terms[:1], terms[:1], nothing)
-        save_snapshot(run, 1, Content(weights, None, Visited(obs, action, terms), z, episode))
+        write_snapshot(run, 1, encode_snapshot(Content(weights, None, Visited(obs, action, terms), z, episode)))
 
 
 def fake_snapshots(
@@ -137,7 +137,7 @@ def fake_snapshots(
         z = np.asarray(to_numpy(weights)(seen, action), np.float32)
         parts = rng.normal(size=(3, steps, terms)).astype(np.float32)
         episode = Episode(-np.ones(steps, np.float32), parts[0], parts[1], np.zeros(steps, np.float32))
-        save_snapshot(run, i, Content(weights, moments, Visited(obs, action, f), z, episode))
+        write_snapshot(run, i, encode_snapshot(Content(weights, moments, Visited(obs, action, f), z, episode)))
 
 
 GOOD, MIDDLE, BAD = [-0.02, 0.0, -0.01, 0.0], [-0.5, -0.45, -0.55, -0.4], [-1.0, -0.99, -1.0, -0.98]

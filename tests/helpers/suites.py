@@ -24,6 +24,19 @@ weights_from = "{env}/harmful/mgl"
 settings.ppo = {update_period = 2000, num_envs = 10, gradient_steps = 4, batch_size = 64}
 """
 
+NAMES_CODE = """
+seeds = "0"
+steps = 2000
+[[grid]]
+env = "cartpole"
+term = ["import:stranger.term"]
+name = "t"
+method = ["ns"]
+settings.evaluation_episodes = 1
+settings.ppo = {update_period = 1000, num_envs = 10, gradient_steps = 2, batch_size = 64}
+"""
+"""One that names code, in a module called `stranger`."""
+
 ROUNDS = 60
 GRID = """
 [[grid]]

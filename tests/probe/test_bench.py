@@ -67,11 +67,15 @@ def test_every_method_is_measured():
     ("arguments", "message"),
     [
         (["methods", "--methods", "mlg"], "unknown method 'mlg'. Did you mean 'mgl'"),
-        (["cartpole", "--methods", "mgl"], "bench cartpole takes neither --methods nor --out"),
+        (["cartpole", "--methods", "mgl"], "bench cartpole does not take --methods; bench methods may"),
         (["methods", "--methods"], "--methods is empty; expected names"),
+        (
+            ["suite", "--out", "x"],
+            "bench suite does not take --out; bench methods, bench faults, bench sweep may",
+        ),
         (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
         (["mujoco", "--envs", "30"], "--envs is 30; it must divide the 20,000 steps of an update"),
-        (["suite", "--envs", "20"], "bench suite does not take --envs; bench mujoco does"),
+        (["suite", "--envs", "20"], "bench suite does not take --envs; bench mujoco may"),
     ],
 )
 def test_bad_requests_are_named(arguments, message, capsys):

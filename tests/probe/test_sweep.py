@@ -90,7 +90,7 @@ def test_wrong_sizes_and_a_missing_optuna_are_told_before_anything_runs(tmp_path
     assert main(["bench", "sweep", "--trials", "0", *out]) == 2
     assert "--trials is 0; expected at least 1" in capfd.readouterr().err
     assert main(["bench", "cartpole", "--trials", "3"]) == 2
-    assert "bench cartpole takes neither --trials nor --steps" in capfd.readouterr().err
+    assert "bench cartpole does not take --trials; bench sweep may" in capfd.readouterr().err
     monkeypatch.setattr(sweep, "find_spec", lambda name: None)
     assert main(["bench", "sweep", *out]) == 2
     assert "pip install 'bipars[bench]'" in capfd.readouterr().err

@@ -3,10 +3,11 @@
 import logging
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from bipars.bench.faults import Tally
+from bipars.bench.faults import Tally, Try
 from bipars.bench.kills import outcome, small_run
 from bipars.errors import BiparsError
 from bipars.runs.directory import RunDirectory
@@ -57,20 +58,23 @@ CHANGES: list[Callable[[bytes, random.Random], bytes]] = [
 ]  # fmt: skip
 
 
-def corrupt(count: int, scratch: Path) -> Tally:
-    tally, rng = Tally("corrupted: any file of a run"), random.Random(0)
+@contextmanager
+def corrupting(scratch: Path) -> Iterator[Try]:
+    """One file at a time of a run that is finished, or was stopped."""
     logger, level = logging.getLogger("bipars"), logging.getLogger("bipars").level
     logger.setLevel(logging.CRITICAL)  # what is damaged is named here, over and over
+    finished = small_run(scratch / "finished" / "run")
+    stopped = small_run(scratch / "stopped" / "run", stop_after=10)
+    expected = outcome(finished.path)
+
+    def corrupt(tally: Tally, most: int, rng: random.Random) -> None:
+        source = rng.choice([finished, stopped])
+        tally.failures += _once(source, scratch / "copy" / "run", expected, rng, tally)
+
     try:
-        finished = small_run(scratch / "finished" / "run")
-        stopped = small_run(scratch / "stopped" / "run", stop_after=10)
-        expected = outcome(finished.path)
-        for _ in range(count):
-            for problem in _once(rng.choice([finished, stopped]), scratch / "copy" / "run", expected, rng, tally):
-                tally.failures.append(problem)
+        yield corrupt
     finally:
         logger.setLevel(level)
-    return tally
 
 
 def _once(source: RunDirectory, copy: Path, expected: dict[str, bytes], rng: random.Random, tally: Tally) -> list[str]:

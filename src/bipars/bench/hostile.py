@@ -1,38 +1,32 @@
 """Files that somebody made to do harm: no code is run, nothing is written outside, and there is no traceback."""
 
+import functools
+import io
 import json
+import operator
 import os
 import random
 import shutil
-import subprocess
-import sys
-import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
+from multiprocessing import TimeoutError, get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
-from bipars.bench.faults import Tally
+from bipars.bench.faults import Tally, Try
 from bipars.bench.kills import small_run
+from bipars.runs.directory import find_runs
 from bipars.runs.files import sha256, write_checked
 from bipars.runs.metrics import encode_row
+from bipars.suite.manifest import record
+from bipars.suite.panels import Panel, Statement
+from bipars.suite.plan import Cell, Suite
 
 SECONDS = 120
 """What a command gets before it counts as hanging."""
-LOOP = """
-import contextlib, io, json, os, sys, traceback
-from bipars.cli import main
-for line in sys.stdin:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        try:
-            status = main(json.loads(line))
-        except SystemExit as error:
-            status = error.code
-        except BaseException:
-            status = traceback.format_exc()
-    print(json.dumps([status, out.getvalue()[-20000:]]), flush=True)
-"""
-"""Takes commands and says how they ended: a process for each would take hours."""
 VALUES: list[Any] = [
     None, True, -1, 0, 1.5, 10**18, 10**40, "", "x", "../../outside/x", "/outside/x", "a/../../b", "x" * 2**20,
     "\x1b[2J", "=1+1", "import:hostile.term", "hostile:Env-v0", [], [1], [[]], {}, {"a": 1}, ["x" * 2**20], "\ud800",
@@ -42,41 +36,35 @@ MODULE = "import pathlib\npathlib.Path({marker!r}).touch()\ndef term(*_): return
 
 
 class Commands:
-    """One process that answers commands, begun anew where one of them hangs."""
+    """One process that executes commands, begun anew where one of them hangs: a process for each would take hours."""
 
     def __init__(self, cwd: Path) -> None:
         self.cwd = cwd
-        self.process: subprocess.Popen[str] | None = None
+        self.pool = self._start()
+
+    def _start(self) -> Pool:
+        return get_context("spawn").Pool(1, os.chdir, (self.cwd,))
 
     def run(self, arguments: list[str]) -> tuple[Any, str]:
-        if self.process is None or self.process.poll() is not None:
-            self.close()
-            command = [sys.executable, "-P", "-c", LOOP]
-            self.process = subprocess.Popen(
-                command,
-                cwd=self.cwd,
-                text=True,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        process = self.process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        timer = threading.Timer(SECONDS, process.kill)
-        timer.start()
         try:
-            process.stdin.write(json.dumps(arguments) + "\n")
-            process.stdin.flush()
-            answer = process.stdout.readline()
-        finally:
-            timer.cancel()
-        return tuple(json.loads(answer)) if answer else ("it hung, or ended the process", "")
+            return self.pool.apply_async(execute, (arguments,)).get(SECONDS)
+        except TimeoutError:
+            self.pool.terminate()
+            self.pool = self._start()
+            return "it hung, or ended the process", ""
 
-    def close(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
+
+def execute(arguments: list[str]) -> tuple[Any, str]:
+    """How a command ended, its status or a traceback, and what it said."""
+    main, out = import_module("bipars.cli").main, io.StringIO()  # by name: commands stand above benchmarks
+    with redirect_stdout(out), redirect_stderr(out):
+        try:
+            status: Any = main(arguments)
+        except SystemExit as error:
+            status = error.code
+        except BaseException:
+            status = traceback.format_exc()
+    return status, out.getvalue()[-20_000:]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -88,18 +76,12 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
-    for key in path[:-1]:
-        document = document[key]
-    document[path[-1]] = value
-
-
 def forge_json(file: Path, rng: random.Random) -> str:
     """Another value somewhere, and a checksum that is right."""
     data = json.loads(file.read_bytes())
     data.pop("checksum", None)
     path, value = rng.choice(places(data)), rng.choice(VALUES)
-    put(data, path, value)
+    functools.reduce(operator.getitem, path[:-1], data)[path[-1]] = value
     write_checked(file, data)
     return f"{'.'.join(map(str, path))} = {value!r:.40}"
 
@@ -156,32 +138,34 @@ def forge_place(root: Path, outside: Path, rng: random.Random) -> str:
     return f"{path.relative_to(root)} is a {kind}"
 
 
-def attack(count: int, scratch: Path) -> Tally:
-    tally, rng = Tally("hostile files"), random.Random(0)
+@contextmanager
+def attacking(scratch: Path) -> Iterator[Try]:
+    """One forged file at a time in a suite of two runs, and the commands that would read it."""
     outside, marker, here = scratch / "outside", scratch / "was-executed", scratch / "here"
     for place in (outside, here):
         place.mkdir()
     (outside / "thesis.tex").write_text("years of work")
     (here / "hostile.py").write_text(MODULE.format(marker=str(marker)))
     for seed in (0, 1):
-        small_run(scratch / "whole" / "cartpole" / "harmful" / "mgl" / f"seed-{seed:04d}")
+        small_run(scratch / "whole" / "cartpole" / "harmful" / "mgl" / f"seed-{seed:04d}", seed=seed)
     _write_suite(scratch / "whole")
     commands = Commands(here)
+
+    def attack(tally: Tally, most: int, rng: random.Random) -> None:
+        root = scratch / "deep" / "er" / "runs"
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(scratch / "whole", root)
+        kind, what, asked = _forge(root, outside, rng)
+        tally.count(kind)
+        for command in asked:
+            status, text = commands.run(command)
+            if problem := _problem(status, text, outside, marker):
+                tally.failures.append(f"{what}, then bipars {' '.join(command[:2])}: {problem}")
+
     try:
-        for _ in range(count):
-            root = scratch / "deep" / "er" / "runs"
-            shutil.rmtree(root, ignore_errors=True)
-            shutil.copytree(scratch / "whole", root)
-            kind, what, arguments = _forge(root, outside, rng)
-            tally.count(kind)
-            for command in arguments:
-                status, text = commands.run(command)
-                problem = _problem(status, text, outside, marker)
-                if problem:
-                    tally.failures.append(f"{what}, then bipars {' '.join(command[:2])}: {problem}")
+        yield attack
     finally:
-        commands.close()
-    return tally
+        commands.pool.terminate()
 
 
 def _forge(root: Path, outside: Path, rng: random.Random) -> tuple[str, str, list[list[str]]]:
@@ -205,20 +189,9 @@ def _forge(root: Path, outside: Path, rng: random.Random) -> tuple[str, str, lis
 
 def _write_suite(root: Path) -> None:
     """As if `bipars suite run` had made the two runs."""
-    from bipars.runs.directory import find_runs
-
-    config = find_runs(root)[0].config.to_dict()
-    cell = {"name": "cartpole/harmful/mgl", "config": config, "seeds": [0, 1], "weights_from": None}
-    statement = {"says": "s", "of": [cell["name"]], "measure": "steps", "above": 1.0, "below": None, "about": None}
-    panel = {"name": "a", "title": "t", "cells": [cell["name"]], "statements": [statement | {"within": 10.0}]}
-    content = {
-        "title": "hostile",
-        "cells": [cell],
-        "panels": [panel | {"heat_map": None}],
-        "requests": [{}],
-        "format": 2,
-    }
-    write_checked(root / "suite.json", content)
+    cell = Cell("cartpole/harmful/mgl", find_runs(root)[0].config, (0, 1))
+    statement = Statement("s", (cell.name,), "steps", above=1.0)
+    record(root, Suite("hostile", (cell,), (Panel("a", "t", (cell.name,), (statement,)),)), ["hostile"])
 
 
 def _problem(status: Any, text: str, outside: Path, marker: Path) -> str:

@@ -3,20 +3,23 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bipars.bench.faults import Tally
+from bipars.bench.faults import Tally, Try
+from bipars.errors import BiparsError
 from bipars.runs.directory import RunDirectory, find_runs
 
 SMALL = [
     "--ppo.update-period", "1000", "--ppo.num-envs", "10", "--ppo.gradient-steps", "4", "--ppo.batch-size", "64",
 ]  # fmt: skip
-COMMON = ["--steps", "300000", "--checkpoint-every", "5", "--evaluation-episodes", "2"]
+COMMON = ["--steps", "150000", "--checkpoint-every", "5", "--evaluation-episodes", "2"]
 DDPG = [
     "--ddpg.update-period", "200", "--ddpg.num-envs", "10", "--ddpg.gradient-steps", "4", "--ddpg.batch-size", "32",
     "--ddpg.warmup-steps", "200", "--ddpg.replay-capacity", "5000",
@@ -29,14 +32,14 @@ TASKS = {
     "mgl": ["train", "--env", "cartpole", "--term", "harmful", "--method", "mgl", *SMALL, *COMMON],
     "imgl": ["train", "--env", "cartpole", "--term", "harmful", "--method", "imgl", *SMALL, *COMMON],
     "ddpg-mgl": ["train", "--env", "cartpole-continuous", "--term", "harmful", "--method", "ddpg-mgl", *DDPG,
-                 "--steps", "40000", "--checkpoint-every", "5", "--evaluation-episodes", "2"],
+                 "--steps", "30000", "--checkpoint-every", "5", "--evaluation-episodes", "2"],
     "pendulum": ["train", "--env", "Pendulum-v1", "--term", "noise", "--method", "mgl", *HOST],
     "hopper": ["train", "--env", "Hopper-v5", "--term", "torque", "--method", "mgl", *HOST],
     "suite": ["suite", "run", "small.toml"],
 }  # fmt: skip
 SUITE = """
 seeds = "0-1"
-steps = 150000
+steps = 100000
 [[grid]]
 env = ["cartpole"]
 term = ["harmful"]
@@ -48,32 +51,30 @@ settings.ppo = {update_period = 1000, num_envs = 10, gradient_steps = 4, batch_s
 LEAVE_SECONDS = 10.0
 
 
-def kill_task(name: str, kills: int, scratch: Path) -> Tally:
-    """So many kills of one task, in as many runs of it as that takes."""
-    tally, rng = Tally(f"killed: {name}"), random.Random(name)
+@contextmanager
+def killing(name: str, scratch: Path) -> Iterator[Try]:
+    """One task, run and resumed while its processes are killed, and compared with a calm run of it."""
     (scratch / "small.toml").write_text(SUITE)
     calm = scratch / "calm"
-    if _start(TASKS[name], calm, scratch).wait() != 0:
-        tally.failures.append(f"{name}: the undisturbed run failed")
-        return tally
+    if _start([*TASKS[name], "--out", str(calm)], scratch).wait() != 0:
+        raise BiparsError(f"{name}: the undisturbed run failed")
     expected = outcome(calm)
-    attempt = 0
-    while tally.done < kills and not tally.failures:
-        attempt += 1
-        wild = scratch / f"wild-{attempt}"
-        _disturb(name, wild, kills, tally, rng, scratch)
-        if _resume(wild, scratch).wait() != 0:
-            tally.failures.append(f"{name}: it did not finish after its kills")
-        elif (found := outcome(wild)) != expected:
-            differing = sorted(key for key in expected.keys() | found.keys() if expected.get(key) != found.get(key))
-            tally.failures.append(f"{name}: {', '.join(differing)} differ from the undisturbed run")
-        tally.failures += [f"{name}: {problem}" for problem in doubles(wild)]
-    return tally
+
+    def run(tally: Tally, most: int, rng: random.Random) -> None:
+        before, wild = tally.done, scratch / f"wild-{tally.done}"
+        _disturb(name, wild, most, tally, rng, scratch)
+        where = f"{name}, kills {before + 1} to {tally.done}"
+        if _start(["resume", str(wild)], scratch).wait() != 0:
+            tally.failures.append(f"{where}: it did not finish")
+        tally.failures += [f"{where}: {problem}" for problem in differences(wild, expected)]
+        shutil.rmtree(wild)
+
+    yield run
 
 
-def _disturb(name: str, wild: Path, kills: int, tally: Tally, rng: random.Random, scratch: Path) -> None:
-    process = _start(TASKS[name], wild, scratch)
-    while tally.done < kills and process.poll() is None:
+def _disturb(name: str, wild: Path, most: int, tally: Tally, rng: random.Random, scratch: Path) -> None:
+    process = _start([*TASKS[name], "--out", str(wild)], scratch)
+    while tally.done < most and process.poll() is None:
         _wait_for_a_moment(process, wild, rng)
         workers = children(process.pid)
         begun = any(wild.rglob("config.json")) or (wild / "suite.json").exists()
@@ -92,14 +93,14 @@ def _disturb(name: str, wild: Path, kills: int, tally: Tally, rng: random.Random
                 time.sleep(0.02)
             if any(map(_alive, workers)):
                 tally.failures.append(f"{name}: a worker was still there {LEAVE_SECONDS:.0f} s after its runner died")
-            process = _resume(wild, scratch)
+            process = _start(["resume", str(wild)], scratch)
         tally.count(whom)
     process.wait()
 
 
 def _wait_for_a_moment(process: subprocess.Popen[bytes], root: Path, rng: random.Random) -> None:
     """Some rows later, which is the same on every machine; or, a fifth of the time, whenever it may be."""
-    rows, deadline = _rows(root) + rng.randrange(60), time.monotonic() + 60
+    rows, deadline = _rows(root) + rng.randrange(30), time.monotonic() + 60
     if rng.random() < 0.2:
         deadline = time.monotonic() + rng.uniform(0, 6)
         rows = 10**9
@@ -117,27 +118,21 @@ def outcome(root: Path) -> dict[str, bytes]:
     return found
 
 
-def doubles(root: Path) -> list[str]:
-    """Rows that are missing, or there twice."""
-    problems = []
+def differences(root: Path, expected: dict[str, bytes]) -> Iterator[str]:
+    """From an undisturbed run: other bytes, and rows that are missing or there twice."""
+    found = outcome(root)
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            yield f"{name} differs from that of the undisturbed run"
     for run in find_runs(root):
-        expected = list(range(1, run.config.num_updates + 1))
+        rounds = list(range(1, run.config.num_updates + 1))
         for file in (run.metrics_file, run.timings_file):
-            if [json.loads(line)["round"] for line in file.read_text().splitlines()] != expected:
-                problems.append(f"{file.relative_to(root)} does not have every round once")
-    return problems
+            if [json.loads(line)["round"] for line in file.read_text().splitlines()] != rounds:
+                yield f"{file.relative_to(root)} does not have every round once"
 
 
-def _start(arguments: list[str], out: Path, scratch: Path) -> subprocess.Popen[bytes]:
-    return _run([*arguments, "--out", str(out), "--workers", "2"], scratch)
-
-
-def _resume(root: Path, scratch: Path) -> subprocess.Popen[bytes]:
-    return _run(["resume", str(root), "--workers", "2"], scratch)
-
-
-def _run(arguments: list[str], scratch: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-P", "-m", "bipars.cli", *arguments]
+def _start(arguments: list[str], scratch: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-m", "bipars.cli", *arguments, "--workers", "2"]
     return subprocess.Popen(command, cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -168,14 +163,14 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def small_run(path: Path, stop_after: int | None = None) -> RunDirectory:
+def small_run(path: Path, stop_after: int | None = None, seed: int = 0) -> RunDirectory:
     """A run of seconds in this process, finished or stopped after some rounds."""
     from bipars.program import complete, configure
     from bipars.runs.execute import execute
 
     ppo = {"update_period": 200, "num_envs": 10, "gradient_steps": 2, "batch_size": 64}
     settings = {"env": "cartpole", "terms": ["harmful"], "steps": 2_400, "checkpoint_every": 4, "ppo": ppo}
-    run = RunDirectory.create(path, complete(configure(settings | {"evaluation_episodes": 2})))
+    run = RunDirectory.create(path, complete(configure(settings | {"evaluation_episodes": 2, "seed": seed})))
     rounds = iter(range(1, 10**6))
     execute(run, lambda: next(rounds) == stop_after)
     return run

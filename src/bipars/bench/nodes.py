@@ -3,11 +3,13 @@
 import io
 import random
 import warnings
-from contextlib import redirect_stderr
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
-from bipars.bench.faults import Tally
-from bipars.bench.kills import SUITE, doubles, outcome
+from bipars.bench.faults import Tally, Try
+from bipars.bench.kills import SUITE, differences, outcome
+from bipars.errors import BiparsError
 from bipars.suite.local import run_locally
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
@@ -15,9 +17,9 @@ from bipars.suite.ray import run_on_ray
 from bipars.suite.work import PlannedRun, Standing
 
 
-def lose_nodes(count: int, scratch: Path) -> Tally:
-    """So many, in as many runs of a small suite as that takes; each is replaced by a new one."""
-    tally, rng = Tally("killed: Ray nodes"), random.Random(0)
+@contextmanager
+def losing(scratch: Path) -> Iterator[Try]:
+    """A small suite on a cluster of two nodes, of which one is killed and replaced again and again."""
     file = scratch / "small.toml"
     file.write_text(SUITE)
 
@@ -26,22 +28,20 @@ def lose_nodes(count: int, scratch: Path) -> Tally:
 
     calm = scratch / "calm"
     if not run_locally(plan(calm), 2, lambda standing: None):
-        tally.failures.append("Ray nodes: the undisturbed suite was stopped")
-        return tally
-    expected, attempt = outcome(calm), 0
-    while tally.done < count and not tally.failures:
-        attempt += 1
-        root = scratch / f"wild-{attempt}"
+        raise BiparsError("the undisturbed suite was stopped")
+    expected = outcome(calm)
+
+    def lose(tally: Tally, most: int, rng: random.Random) -> None:
+        root = scratch / f"wild-{tally.done}"
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):  # Ray says much of a node that is lost
             warnings.simplefilter("ignore")  # its own, and JAX's about its forks
-            _disturb(plan(root), count, tally, rng)
-        if outcome(root) != expected:
-            tally.failures.append(f"Ray nodes: suite {attempt} differs from the undisturbed one")
-        tally.failures += [f"Ray nodes: {problem}" for problem in doubles(root)]
-    return tally
+            _disturb(plan(root), most, tally, rng)
+        tally.failures += [f"node {tally.done}: {problem}" for problem in differences(root, expected)]
+
+    yield lose
 
 
-def _disturb(runs: list[PlannedRun], count: int, tally: Tally, rng: random.Random) -> None:
+def _disturb(runs: list[PlannedRun], most: int, tally: Tally, rng: random.Random) -> None:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
@@ -50,11 +50,11 @@ def _disturb(runs: list[PlannedRun], count: int, tally: Tally, rng: random.Rando
 
     def kill(standing: Standing) -> None:
         nonlocal node, due
-        if tally.done < count and standing.steps >= due and standing.done < standing.total:
+        if tally.done < most and standing.steps >= due and standing.done < standing.total:
             cluster.remove_node(node, allow_graceful=False)
             node = cluster.add_node(num_cpus=1)
             tally.count("killed and replaced")
-            due = standing.steps + rng.randrange(50_000, 200_000)
+            due = standing.steps + rng.randrange(20_000, 100_000)
 
     try:
         run_on_ray(runs, None, cluster.address, kill)

@@ -7,27 +7,17 @@ from typing import Annotated, Any
 import tyro
 
 import bipars
-from bipars.cli.asked import as_typed
+from bipars.cli.asked import as_typed, subcommands
 from bipars.cli.explore import Bench, Demo, List, Monks
 from bipars.cli.report import Render, Report, Verify, Watch
 from bipars.cli.suite import Resume, SuiteCommand, with_run
 from bipars.cli.train import train_command
 from bipars.errors import BiparsError
 
-OTHERS = (
-    Annotated[Resume, tyro.conf.subcommand("resume")]
-    | Annotated[SuiteCommand, tyro.conf.subcommand("suite")]
-    | Annotated[List, tyro.conf.subcommand("list")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Monks, tyro.conf.subcommand("monks")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Watch, tyro.conf.subcommand("watch")]
-    | Annotated[Render, tyro.conf.subcommand("render")]
-    | Annotated[Verify, tyro.conf.subcommand("verify")]
-)
-
-
+OTHERS = {
+    "resume": Resume, "suite": SuiteCommand, "list": List, "demo": Demo, "bench": Bench, "monks": Monks,
+    "report": Report, "watch": Watch, "render": Render, "verify": Verify,
+}  # fmt: skip
 HELP_ALL = "--help-all"
 
 
@@ -38,7 +28,7 @@ def _parse(arguments: list[str]) -> Any:
     short = bool({"-h", "--help"} & set(arguments))
     train: Any = train_command(show_all=not short)
     return tyro.cli(
-        Annotated[train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff] | OTHERS,
+        Annotated[train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff] | subcommands(OTHERS),
         prog="bipars",
         description="Learn how much each hand-written reward term should count, and where.",
         args=["--help" if word == HELP_ALL else word for word in arguments],

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import operator
 import textwrap
 import types
 import typing
@@ -39,6 +40,11 @@ Whole = Annotated[
     ),
 ]
 """A whole number, which may be written as 1e5."""
+
+
+def subcommands(commands: Mapping[str, type]) -> Any:
+    """One of these classes, each under its name."""
+    return functools.reduce(operator.or_, (Annotated[c, tyro.conf.subcommand(name)] for name, c in commands.items()))
 
 
 def asked(usual: Any, room: str) -> type:

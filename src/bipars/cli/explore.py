@@ -60,8 +60,8 @@ class Bench:
     methods: tuple[str, ...] | None = None
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None
-    """`bench methods`: directory for tables (CSV) and the figure of growth (PNG). `bench sweep`: for its results, by
-    default runs/sweep; what is finished there is not done again."""
+    """`bench methods`: directory for tables (CSV) and a figure (PNG). `bench faults`: for what was tried (JSON).
+    `bench sweep`: for its results, by default runs/sweep. The last two go on with what is there."""
     envs: int | None = None
     """`bench mujoco`: environments side by side; by default 20, as in training."""
     scale: float | None = None
@@ -70,42 +70,40 @@ class Bench:
     """`bench sweep`: how many weights Optuna tries; by default 20."""
     steps: int | None = None
     """`bench sweep`: environment steps of every training; by default 100,000."""
+    parts: tuple[str, ...] | None = None
+    """`bench faults`: these alone, such as hopper suite corruptions hostile nodes."""
 
     def run(self) -> int:
         from bipars.bench import cartpole, faults, methods, mujoco, suite, sweep
 
-        benchmarks: dict[str, tuple[Callable[[int], int], int]] = {
-            "cartpole": (cartpole.run_bench, 30),
-            "methods": (partial(methods.run_bench, methods=self.methods or (), out=self.out), 10),
-            "mujoco": (partial(mujoco.run_bench, num_envs=mujoco.NUM_ENVS if self.envs is None else self.envs), 4),
-            "suite": (suite.run_bench, 60),
-            "faults": (lambda updates: faults.run_bench(1.0 if self.scale is None else self.scale), 1),
-            "sweep": (
-                lambda updates: sweep.run_bench(
-                    self.out or Path("runs/sweep"), sweep.TRIALS if self.trials is None else self.trials, self.steps
-                ),
-                1,
+        benchmarks: dict[str, tuple[Callable[[int], int], int, set[str]]] = {
+            "cartpole": (cartpole.run_bench, 30, {"updates"}),
+            "methods": (
+                partial(methods.run_bench, methods=self.methods or (), out=self.out), 10, {"updates", "methods", "out"}
             ),
-        }
+            "mujoco": (partial(mujoco.run_bench, num_envs=self.envs or mujoco.NUM_ENVS), 4, {"updates", "envs"}),
+            "suite": (suite.run_bench, 60, {"updates"}),
+            "faults": (
+                lambda _: faults.run_bench(1.0 if self.scale is None else self.scale, self.out, self.parts or ()),
+                1, {"scale", "out", "parts"},
+            ),
+            "sweep": (
+                lambda _: sweep.run_bench(self.out or Path("runs/sweep"), self.trials or sweep.TRIALS, self.steps),
+                1, {"out", "trials", "steps"},
+            ),
+        }  # fmt: skip
         if self.what not in benchmarks:
             raise unknown("benchmark", self.what, benchmarks)
-        if self.updates is not None and self.updates < 1:
-            raise UsageError(f"--updates is {self.updates}; expected at least 1")
-        if self.methods == ():
-            raise UsageError("--methods is empty; expected names, such as mgl imgl, or leave it out for all of them")
-        if self.what not in ("methods", "sweep") and (self.methods or self.out):
-            raise UsageError(f"bench {self.what} takes neither --methods nor --out; bench methods does")
-        if self.what == "sweep" and (self.methods or self.updates):
-            raise UsageError("bench sweep takes neither --methods nor --updates; its size is --trials and --steps")
-        if self.what != "sweep" and (self.trials is not None or self.steps is not None):
-            raise UsageError(f"bench {self.what} takes neither --trials nor --steps; bench sweep does")
-        if self.what != "mujoco" and self.envs is not None:
-            raise UsageError(f"bench {self.what} does not take --envs; bench mujoco does")
-        if self.what != "faults" and self.scale is not None:
-            raise UsageError(f"bench {self.what} does not take --scale; bench faults does")
-        if self.what == "faults" and self.updates is not None:
-            raise UsageError("bench faults does not take --updates; its size is --scale")
-        run_bench, usual = benchmarks[self.what]
+        run_bench, usual, takes = benchmarks[self.what]
+        for name in ("updates", "methods", "out", "envs", "scale", "parts", "trials", "steps"):
+            value = getattr(self, name)
+            if value is not None and name not in takes:
+                others = ", ".join(f"bench {other}" for other, (_, _, flags) in benchmarks.items() if name in flags)
+                raise UsageError(f"bench {self.what} does not take --{name}; {others} may")
+            if value == ():
+                raise UsageError(f"--{name} is empty; expected names, or leave it out for all of them")
+            if isinstance(value, int) and value < 1:
+                raise UsageError(f"--{name} is {value}; expected at least 1")
         return run_bench(self.updates or usual)
 
 

@@ -1,29 +1,31 @@
 """The commands that show what was learned, and whether it is intact: `report`, `watch`, `render` and `verify`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from bipars.cli.consent import settle_imports, with_consent
 from bipars.cli.suite import count_workers
-from bipars.errors import BiparsError
-
-if TYPE_CHECKING:
-    from bipars.runs.directory import RunDirectory
+from bipars.errors import BiparsError, printable
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, kw_only=True)
+class OfRuns:
+    """What is looked at."""
+
+    directory: Annotated[Path, tyro.conf.Positional]
+    """A run, a saved agent, or a directory of them, such as one of `bipars train` or `bipars suite`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report(OfRuns):
     """Say what to do with each reward term, and how that is known: one page, report.html, and its figures.
 
     bipars report runs/harmful
     """
 
-    directory: Annotated[Path, tyro.conf.Positional]
-    """A run, a saved agent, or a directory of them, such as one of `bipars train` or `bipars suite`."""
     text: bool = False
     """Print the verdict and write nothing."""
     compare: bool = False
@@ -62,15 +64,13 @@ class Report:
         return 0
 
 
-@dataclass(frozen=True)
-class Watch:
+@dataclass(frozen=True, kw_only=True)
+class Watch(OfRuns):
     """Show the report in a browser on this machine, and keep it fresh while runs go on.
 
     bipars watch runs/harmful
     """
 
-    directory: Annotated[Path, tyro.conf.Positional]
-    """A run, or a directory of runs."""
     port: int = 8765
     """Port on this machine; 0 takes any that is free."""
 
@@ -106,18 +106,14 @@ class Render:
         return 0
 
 
-@dataclass(frozen=True)
-class Verify:
+@dataclass(frozen=True, kw_only=True)
+class Verify(OfRuns):
     """Check that every file of the runs in a directory is what was written; exit with 1 where one is not.
 
     bipars verify runs/harmful
     """
 
-    directory: Annotated[Path, tyro.conf.Positional]
-    """A run, a saved agent, a directory of runs, or the directory of a suite."""
-
     def run(self) -> int:
-        from bipars.report.text import printable
         from bipars.runs.directory import find_runs
         from bipars.runs.verify import damages
         from bipars.suite.manifest import is_suite, read_manifest
@@ -133,13 +129,8 @@ class Verify:
             found += damages(run)
         for line in found:
             print(printable(f"DAMAGED {line}"))
-        print(
-            f"{self.directory}: {len(runs):,} runs, {len(found):,} damages" if found else _intact(self.directory, runs)
-        )
+        outcome = f"{len(found):,} damages" if found else "all intact"
+        if not found and (old := sum(not run.checksummed for run in runs)):
+            outcome += f"; {old:,} of them are older than checksums, and only their checkpoints could be verified"
+        print(f"{self.directory}: {len(runs):,} runs, {outcome}")
         return 1 if found else 0
-
-
-def _intact(root: Path, runs: Sequence["RunDirectory"]) -> str:
-    old = sum(not run.checksummed for run in runs)
-    rest = f"; {old:,} of them are older than checksums, and only their checkpoints could be verified" if old else ""
-    return f"{root}: {len(runs):,} runs, all intact{rest}"

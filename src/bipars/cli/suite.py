@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from bipars.cli.asked import subcommands
 from bipars.cli.consent import settle_imports, with_consent
 from bipars.errors import BiparsError, UsageError
 from bipars.runtime import cores
@@ -16,7 +17,7 @@ from bipars.suite.shipped import no_suite, shipped, template
 if TYPE_CHECKING:
     from bipars.suite.finish import Engine
     from bipars.suite.manifest import Manifest
-    from bipars.suite.plan import Suite
+    from bipars.suite.plan import Changes, Suite
 
 
 EngineName = Literal["local", "ray"]
@@ -28,16 +29,27 @@ def count_workers(asked: int) -> int:
     return asked or cores()
 
 
-def make_engine(name: EngineName, workers: int, address: str | None) -> "Engine":
-    """Checked before any work starts."""
-    from bipars.suite.finish import local_engine, ray_engine
+@dataclass(frozen=True, kw_only=True)
+class OnEngine:
+    """Where runs are executed."""
 
-    count = count_workers(workers)
-    if name == "ray":
-        return ray_engine(count if address is None else workers or None, address)
-    if address is not None:
-        raise UsageError(f"--address is '{address}', which is for --engine ray; --engine is local")
-    return local_engine(count)
+    workers: int = 0
+    """Cores to use, one per run, or as many as its threads; 0 takes all."""
+    engine: EngineName = "local"
+    """local: processes on this machine; ray: tasks on a Ray cluster."""
+    address: str | None = None
+    """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
+
+    def make_engine(self) -> "Engine":
+        """Checked before any work starts."""
+        from bipars.suite.finish import local_engine, ray_engine
+
+        count = count_workers(self.workers)
+        if self.engine == "ray":
+            return ray_engine(count if self.address is None else self.workers or None, self.address)
+        if self.address is not None:
+            raise UsageError(f"--address is '{self.address}', which is for --engine ray; --engine is local")
+        return local_engine(count)
 
 
 def say_rounding(suite: "Suite") -> None:
@@ -65,18 +77,12 @@ def _finish_suite(manifest: "Manifest", root: Path, engine: "Engine") -> int:
     return status
 
 
-@dataclass(frozen=True)
-class Resume:
+@dataclass(frozen=True, kw_only=True)
+class Resume(OnEngine):
     """Finish everything unfinished below a directory, each run from its last checkpoint."""
 
     directory: Annotated[Path, tyro.conf.Positional]
     """A run, a directory of runs, or the directory of a suite."""
-    workers: int = 0
-    """Cores to use, one per run, or as many as its threads; 0 takes all."""
-    engine: EngineName = "local"
-    """local: processes on this machine; ray: tasks on a Ray cluster."""
-    address: str | None = None
-    """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
     allow_imports: bool = False
     """Import the code that the runs' files name, such as import:module.function, without asking."""
 
@@ -87,7 +93,7 @@ class Resume:
         from bipars.suite.manifest import is_suite, read_manifest
         from bipars.suite.work import existing
 
-        engine = make_engine(self.engine, self.workers, self.address)
+        engine = self.make_engine()
         if is_suite(self.directory):
             with runner_of(self.directory):
                 manifest = read_manifest(self.directory)
@@ -111,8 +117,28 @@ class Resume:
         return status or (FAILED if damaged else status)
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, kw_only=True)
+class Changed:
+    """A suite's file, with changes."""
+
+    seeds: str | None = None
+    """Seeds instead of the suite's own, such as 0-4."""
+    steps: int | None = None
+    """Environment steps instead of the suite's own, rounded up to whole updates."""
+    scale: float = 1.0
+    """Multiplies all numbers of steps: 0.1 for a quick look."""
+    allow_imports: bool = False
+    """Import the code that the TOML file names, such as import:module.function, without asking."""
+
+    @property
+    def changes(self) -> "Changes":
+        from bipars.suite.plan import Changes
+
+        return Changes(self.seeds, self.steps, self.scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(OnEngine, Changed):
     """Run suites: grids of environments, terms, methods and seeds. What is finished is not done again.
 
     bipars suite run paper/fig3 --out runs/fig3
@@ -122,33 +148,18 @@ class Run:
     """Names of shipped suites, or TOML files; what several have in common is run once."""
     out: Path
     """Directory for the runs and their results."""
-    seeds: str | None = None
-    """Seeds instead of the suite's own, such as 0-4."""
-    steps: int | None = None
-    """Environment steps instead of the suite's own, rounded up to whole updates."""
-    scale: float = 1.0
-    """Multiplies all numbers of steps: 0.1 for a quick look."""
-    workers: int = 0
-    """Cores to use, one per run, or as many as its threads; 0 takes all."""
-    engine: EngineName = "local"
-    """local: processes on this machine; ray: tasks on a Ray cluster."""
-    address: str | None = None
-    """Address of an existing Ray cluster, such as auto or 10.0.0.1:6379; without it Ray is started here."""
-    allow_imports: bool = False
-    """Import the code that the TOML file names, such as import:module.function, without asking."""
 
     def run(self) -> int:
         from bipars.runs.root import check_root
         from bipars.suite.finish import runner_of
         from bipars.suite.manifest import is_suite, record
-        from bipars.suite.plan import Changes, load_suites
+        from bipars.suite.plan import load_suites
         from bipars.suite.work import check_cores
 
-        engine = make_engine(self.engine, self.workers, self.address)
+        engine = self.make_engine()
         if not self.suite:
             raise UsageError(f"which suite? Known: {', '.join(shipped())}; or a TOML file of your own")
-        changes = Changes(self.seeds, self.steps, self.scale)
-        suite = with_consent(self.allow_imports, lambda: load_suites(self.suite, changes))
+        suite = with_consent(self.allow_imports, lambda: load_suites(self.suite, self.changes))
         if not is_suite(self.out):
             check_root(self.out)
         if self.address is None:
@@ -157,7 +168,7 @@ class Run:
         if self.steps is not None or self.scale != 1:
             say_rounding(suite)
         with runner_of(self.out):
-            return _finish_suite(record(self.out, suite, self.suite, changes), self.out, engine)
+            return _finish_suite(record(self.out, suite, self.suite, self.changes), self.out, engine)
 
 
 @dataclass(frozen=True)
@@ -175,26 +186,17 @@ class ListSuites:
         return 0
 
 
-@dataclass(frozen=True)
-class Show:
+@dataclass(frozen=True, kw_only=True)
+class Show(Changed):
     """Show what a suite consists of: its cells, seeds and steps, and its panels."""
 
     suite: Annotated[str, tyro.conf.Positional]
     """Name of a shipped suite, or a TOML file."""
-    seeds: str | None = None
-    """Seeds instead of the suite's own, such as 0-4."""
-    steps: int | None = None
-    """Environment steps instead of the suite's own, rounded up to whole updates."""
-    scale: float = 1.0
-    """Multiplies all numbers of steps: 0.1 for a quick look."""
-    allow_imports: bool = False
-    """Import the code that the TOML file names, such as import:module.function, without asking."""
 
     def run(self) -> int:
-        from bipars.suite.plan import Changes, load_suite
+        from bipars.suite.plan import load_suite
 
-        changes = Changes(self.seeds, self.steps, self.scale)
-        suite = with_consent(self.allow_imports, lambda: load_suite(self.suite, changes))
+        suite = with_consent(self.allow_imports, lambda: load_suite(self.suite, self.changes))
         print(suite.title)
         width = max((len(cell.name) for cell in suite.cells), default=0)
         for cell in suite.cells:
@@ -252,22 +254,17 @@ class Template:
         return 0
 
 
-Command = (
-    Annotated[ListSuites, tyro.conf.subcommand("list")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Run, tyro.conf.subcommand("run")]
-    | Annotated[Status, tyro.conf.subcommand("status")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Template, tyro.conf.subcommand("template")]
-)
-COMMANDS = ("list", "show", "run", "status", "export", "template")
+COMMANDS = {
+    "list": ListSuites, "show": Show, "run": Run, "status": Status, "export": Export, "template": Template
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SuiteCommand:
     """Grids of runs: list, show, run, status, export, template."""
 
-    command: tyro.conf.OmitSubcommandPrefixes[Command]
+    command: tyro.conf.OmitSubcommandPrefixes[subcommands(COMMANDS)]  # type: ignore[valid-type]
+    """One of these."""
 
     def run(self) -> int:
         return self.command.run()

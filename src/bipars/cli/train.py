@@ -86,8 +86,9 @@ class TrainFlags:
 
         workers = count_workers(self.workers)
         settings = {name: value for name, value in given(self).items() if name not in NOT_SETTINGS}
-        agree_typed(self.env, self.method, self.potential, self.true_reward, *self.term)
-        settings |= {"terms": self.term, "env_options": dict(map(parse_option, self.env_option))}
+        options = dict(map(parse_option, self.env_option))
+        agree_typed(self.env, self.method, self.potential, self.true_reward, *self.term, *options.values())
+        settings |= {"terms": self.term, "env_options": options}
         config = complete(configure(settings))
         refuse_idle(config.method, settings.get("upper", {}), self.weights_from)
         check_cores(self.out, config, workers)

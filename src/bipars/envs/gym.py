@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from bipars.envs import spaces
 from bipars.envs.host import Step, Steps
 from bipars.envs.registry import ANY, EnvironmentFamily, known_names, register, take_options
-from bipars.envs.vector import Async, Checked, InProcess, Sync
+from bipars.envs.vector import Async, Checked, Sync
 from bipars.errors import EnvError, UsageError
 from bipars.nets.network import Networks
 from bipars.runtime import allowed_cores
@@ -25,14 +25,14 @@ VectorFactory = Callable[..., "VectorEnv[Any, Any, Any]"]
 """Makes many environments at once: as many as it is told, if it takes `num_envs`."""
 
 
-def _checked(make: Factory, timeout: float | None, dropped: list[str]) -> Factory:
+def _checked(make: Factory, timeout: float | None, dropped: list[str], in_words: bool = False) -> Factory:
     """Its environments name what they do wrong. `dropped` is told which observations are left out."""
 
     def checked() -> gymnasium.Env[Any, Any]:
         env = make()
         if not isinstance(env, gymnasium.Env):
             raise UsageError(f"the function given as env returned {env!r:.80}; expected a gymnasium.Env")
-        made = Checked(env, timeout)
+        made = Checked(env, timeout, in_words)
         dropped[:] = made.dropped
         return made
 
@@ -74,8 +74,7 @@ class GymnasiumEnvironment:
             checks = [_checked(make, timeout, self.dropped) for make in makers]
             self.vector = Sync(checks, autoreset_mode=disabled)
         else:  # never forked: JAX has threads
-            checked = _checked(make, None, self.dropped)
-            make = _on_any_core(lambda: InProcess(checked()))
+            make = _on_any_core(_checked(make, None, self.dropped, in_words=True))
             try:
                 self.vector = Async([make] * num_envs, autoreset_mode=disabled, context="forkserver")
             except (EOFError, ConnectionError) as error:

@@ -4,7 +4,7 @@ import multiprocessing
 import queue
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -103,45 +103,41 @@ def ended(status: int) -> str:
 class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment that names what it returned where that is not what its spaces promise."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], timeout: float | None = None) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], timeout: float | None = None, in_words: bool = False) -> None:
+        """With `in_words`, what it raises becomes an `EnvError`: not every exception survives the way home."""
         super().__init__(env)
-        self._timeout = timeout
+        self._timeout, self._in_words = timeout, in_words
         self.observation_space, self.dropped = spaces.without_unusable(env.observation_space)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        try:
-            with _in_time(self._timeout):
-                obs, info = self.env.reset(seed=seed, options=options)
-        except (SystemExit, _TooLate) as error:
-            raise self._left("reset()", error) from error
+        obs, info = self._call("reset()", lambda: self.env.reset(seed=seed, options=options))
         self._check(obs, "reset()")
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        try:
-            if self._timeout is None:
-                obs, reward, terminated, truncated, info = self.env.step(action)
-            else:
-                with _in_time(self._timeout):
-                    obs, reward, terminated, truncated, info = self.env.step(action)
-        except (SystemExit, _TooLate) as error:
-            raise self._left("step()", error) from error
+        obs, reward, terminated, truncated, info = self._call("step()", lambda: self.env.step(action))
         self._check(obs, "step()")
         if not spaces.is_number(reward):
             raise EnvError(f"{self._name}: step() returned the reward {reward!r:.80}; expected a single number")
-        if type(terminated) is not bool or type(truncated) is not bool:
-            self._check_ends(terminated, truncated)
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
+            if type(value) is not bool and not _is_boolean(value):
+                raise EnvError(f"{self._name}: step() returned {name} {value!r:.80}; expected True or False")
         return obs, reward, terminated, truncated, info
 
-    def _check_ends(self, terminated: Any, truncated: Any) -> None:
-        for name, value in (("terminated", terminated), ("truncated", truncated)):
-            if not _is_boolean(value):
-                raise EnvError(f"{self._name}: step() returned {name} {value!r:.80}; expected True or False")
-
-    def _left(self, where: str, error: BaseException) -> EnvError:
-        if isinstance(error, SystemExit):
-            return EnvError(f"{self._name}: {where} called sys.exit({error.code!r:.80})")
-        return EnvError(f"{self._name}: {where} took longer than {self._timeout:g} s (--env-timeout)")
+    def _call(self, what: str, call: Callable[[], Any]) -> Any:
+        try:
+            if self._timeout is None:
+                return call()
+            with _in_time(self._timeout):
+                return call()
+        except SystemExit as error:
+            raise EnvError(f"{self._name}: {what} called sys.exit({error.code!r:.80})") from error
+        except _TooLate as error:
+            raise EnvError(f"{self._name}: {what} took longer than {self._timeout:g} s (--env-timeout)") from error
+        except Exception as error:
+            if not self._in_words:
+                raise
+            raise EnvError(f"{what} raised {type(error).__name__}: {error}") from error
 
     def _check(self, obs: Any, where: str) -> None:
         try:
@@ -152,28 +148,6 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     @property
     def _name(self) -> str:
         return f"environment {type(self.env.unwrapped).__name__}"
-
-
-class InProcess(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """One whose errors go to another process: as words, since not every exception survives that."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        with _in_words("reset()"):
-            return self.env.reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        with _in_words("step()"):
-            return self.env.step(action)
-
-
-@contextmanager
-def _in_words(where: str) -> Iterator[None]:
-    try:
-        yield
-    except EnvError:
-        raise
-    except Exception as error:
-        raise EnvError(f"{where} raised {type(error).__name__}: {error}") from error
 
 
 def _is_boolean(value: Any) -> bool:
@@ -187,9 +161,9 @@ class _TooLate(BaseException):
 
 
 @contextmanager
-def _in_time(seconds: float | None) -> Iterator[None]:
+def _in_time(seconds: float) -> Iterator[None]:
     """Interrupts Python code that takes longer. Signals reach the main thread alone; elsewhere nothing is done."""
-    if seconds is None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 

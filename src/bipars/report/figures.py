@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from bipars.errors import printable
 from bipars.report.content import GRADIENTS, MEASURES
 from bipars.report.curves import COLOURS, STYLES
 from bipars.report.heatmap import HeatMap, heat_map
 from bipars.report.pairs import pairs_below
 from bipars.report.pairs_view import draw as draw_pairs
 from bipars.report.pairs_view import table as pairs_table
-from bipars.report.text import printable
 from bipars.results.formats import csv_text
 from bipars.results.panels import Collection, Panel
 from bipars.results.verdict import judgements, verdicts

@@ -61,6 +61,8 @@ def _network(config: ResolvedWeights, snapshot: Snapshot, discrete: bool) -> Wei
 
 def heat_map(config: ResolvedWeights, snapshots: list[Snapshot], term: int, x: int, y: int) -> HeatMap | None:
     """At the last snapshot, other inputs averaged over visited states."""
+    if not snapshots:
+        return None
     last = snapshots[-1]
     action = np.asarray(last.visited.action)
     weights = weight_function(config, last, discrete=action.ndim == 1)

@@ -14,9 +14,8 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from bipars.envs.registry import find_family
-from bipars.errors import UsageError
+from bipars.errors import UsageError, printable
 from bipars.report.curves import COLOURS
-from bipars.report.text import printable
 from bipars.results.summary import short_name
 from bipars.runs.files import write_atomically
 from bipars.trained import TrainedAgent

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bipars.errors import BiparsError, RunDirectoryError
+from bipars.errors import BiparsError, RunDirectoryError, printable
 from bipars.results.comparison import estimate
 from bipars.results.formats import text_table
 from bipars.results.panels import Cell, Collection, Panel, collect, relative
@@ -63,11 +63,6 @@ def verdict_text(collection: Collection, failures: bool = True) -> str:
     about = [_fill(CAPTION)] if any(record.evaluations for record in collection.records) else []
     lines = [line for line in standing(collection) if failures or not line.startswith("FAILED")]
     return printable("\n\n".join([*parts, *about, *lines]))
-
-
-def printable(text: str) -> str:
-    """Names may hold anything; a terminal must not act on it."""
-    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
 
 
 def _panel_text(panel: Panel, root: Path) -> str:

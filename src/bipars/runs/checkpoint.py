@@ -111,7 +111,9 @@ def remove_checkpoint(manifest: Path) -> None:
     manifest.with_suffix(".safetensors").unlink(missing_ok=True)
 
 
-def replace_checkpoint(directory: Path, round: int, state: Any, settings: str | None = None) -> None:
+def replace_checkpoint(
+    directory: Path, round: int, state: Any, metrics_mark: tuple[int, str], settings: str | None = None
+) -> None:
     """The one checkpoint of a saved agent. Its manifest names the old arrays until the new ones are complete."""
     refuse_links(directory)
     directory.mkdir(exist_ok=True)
@@ -119,7 +121,7 @@ def replace_checkpoint(directory: Path, round: int, state: Any, settings: str | 
     digest = sha256(content)
     tensors = directory / f"{digest[:16]}.safetensors"
     write_atomically(tensors, content)
-    manifest = Manifest(round, tensors.name, digest, 0, sha256(b""), settings)
+    manifest = Manifest(round, tensors.name, digest, *metrics_mark, settings)
     write_checked(directory / f"{AGENT}.json", asdict(manifest))
     for old in directory.glob("*.safetensors"):
         if old != tensors:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bipars.errors import BiparsError, CheckpointError, RunDirectoryError, UsageError
+from bipars.errors import BiparsError, CheckpointError, RunDirectoryError, UsageError, printable
 from bipars.runs.checkpoint import newest_manifest
 from bipars.runs.consent import remember, take_names
 from bipars.runs.files import (
@@ -209,7 +209,7 @@ class RunDirectory:
         result, content = self._read(self.result_file)
         kinds = {"steps": _whole, "evaluation_return": is_number, "evaluation_length": is_number, "weights": _numbers}
         if self.checksummed:
-            kinds |= {"metrics_size": _whole, "metrics_sha256": _text}
+            kinds |= {"metrics_size": _whole, "metrics_sha256": lambda value: isinstance(value, str)}
         for name, fits in kinds.items():
             if not fits(result.get(name)):
                 raise CheckpointError(f"{self.result_file} is damaged: its {name} is {result.get(name)!r:.40}. {again}")
@@ -223,7 +223,8 @@ class RunDirectory:
     def error(self) -> str:
         """Why it failed."""
         try:
-            return str(self.read_json(self.error_file).get("error", f"see {self.error_file}"))[:LONGEST_ERROR]
+            error = str(self.read_json(self.error_file).get("error", f"see {self.error_file}"))
+            return printable(error[:LONGEST_ERROR])
         except BiparsError as error:
             return str(error)
 
@@ -240,11 +241,12 @@ class RunDirectory:
         if finished and not content:
             lost = "empty" if self.metrics_file.exists() else "gone"
             raise CheckpointError(f"{self.metrics_file} is {lost}, though the run was finished")
-        if len(content) < size or sha256(content[:size]) != digest or (finished and len(content) > size > 0):
+        complete = finished or self.kind == "agent"
+        if len(content) < size or sha256(content[:size]) != digest or (complete and len(content) > size > 0):
             when = "after the run was finished" if finished else "after its newest checkpoint"
+            again = "" if self.kind == "agent" else f", or try: bipars resume {self.path}"
             raise CheckpointError(
-                f"{self.metrics_file} was altered {when}: it is not what was recorded. Restore it, or try: "
-                f"bipars resume {self.path}"
+                f"{self.metrics_file} was altered {when}: it is not what was recorded. Restore it{again}"
             )
         return parse_metrics(content, self.metrics_file)
 
@@ -281,16 +283,13 @@ class RunDirectory:
         with locked(self.lock_file, "belongs to a live run", wait):
             for place in (self.path, self.checkpoints, self.snapshots):
                 for leftover in place.glob(LEFTOVERS):
-                    leftover.unlink(missing_ok=True)
+                    if not leftover.is_dir():
+                        leftover.unlink(missing_ok=True)
             yield
 
 
 def _whole(value: Any) -> bool:
     return isinstance(value, int) and is_number(value) and value >= 0
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
 
 
 def _numbers(value: Any) -> bool:

@@ -27,9 +27,9 @@ from bipars.runs.checkpoint import (
     verified_checkpoints,
 )
 from bipars.runs.directory import RunDirectory, in_python_message
-from bipars.runs.files import read_file, sha256, write_atomically, write_checked, write_json
+from bipars.runs.files import open_own, read_file, sha256, write_atomically, write_checked, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
-from bipars.runs.snapshots import save_snapshot, snapshot_rounds, take_snapshot
+from bipars.runs.snapshots import encode_snapshot, snapshot_rounds, take_snapshot, write_snapshot
 from bipars.runs.stopping import Stop
 from bipars.settings.importing import named_code, require_agreed
 from bipars.tensorboard import ScalarWriter
@@ -83,7 +83,7 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
     scalars = ScalarWriter(run.tensorboard, program.steps_after(start) + 1) if config.tensorboard else None
     try:
         cut_timings(run.timings_file, start)
-        with open(run.timings_file, "a", buffering=1) as timings:  # by lines
+        with open(open_own(run.timings_file), "a", buffering=1) as timings:  # by lines
             for round in range(start, program.rounds):
                 began = time.perf_counter()
                 state, stats = program.iterate(state, config.seed)
@@ -98,7 +98,8 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
                 seconds = time.perf_counter() - began
                 timings.write(json.dumps(row | {"seconds": seconds, "steps_per_second": period / seconds}) + "\n")
                 if round + 1 in snapshots:
-                    save_snapshot(run, round + 1, take_snapshot(program, state, stats.visited, config.seed))
+                    seen = take_snapshot(program, state, stats.visited, config.seed)
+                    write_snapshot(run, round + 1, encode_snapshot(seen))
                 stopping = stop()
                 if stopping or (round + 1) % config.checkpoint_every == 0 or round + 1 == program.rounds:
                     save_checkpoint(run.checkpoints, round + 1, state, writer.mark(), settings)

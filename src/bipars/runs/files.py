@@ -81,6 +81,22 @@ def refuse_links(*paths: Path) -> None:
             )
 
 
+def open_own(path: Path) -> int:
+    """A file that is written in place, at its end, and made if there is none: a regular one, of this name alone."""
+    refuse_links(path)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} cannot be used: {error.strerror}") from error
+    about = os.fstat(handle)
+    if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+        return handle
+    os.close(handle)
+    if not stat.S_ISREG(about.st_mode):
+        raise RunDirectoryError(f"{path} is no regular file. Remove it")
+    raise RunDirectoryError(f"{path} has a second name, a hard link, which would change with it. Copy it instead")
+
+
 def refuse_outside(root: Path, path: Path) -> None:
     """The same for every directory from `root`, which a person named, down to `path`."""
     refuse_links(path, *(parent for parent in path.parents if parent != root and parent.is_relative_to(root)))
@@ -121,7 +137,8 @@ def parse_json(content: bytes) -> Any:
     for _ in range(DEEPEST):
         if any(isinstance(inner, float) and not math.isfinite(inner) for inner in level):
             raise ValueError("it holds a number that is too large")
-        level = [inner for outer in level if isinstance(outer, (dict, list)) for inner in _inner(outer)]
+        nested = [value for value in level if isinstance(value, (dict, list))]
+        level = [inner for outer in nested for inner in (outer.values() if isinstance(outer, dict) else outer)]
         if not level:
             return value
     raise ValueError("it is nested too deeply")
@@ -129,10 +146,6 @@ def parse_json(content: bytes) -> Any:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"it holds {constant}")
-
-
-def _inner(value: dict[str, Any] | list[Any]) -> Any:
-    return value.values() if isinstance(value, dict) else value
 
 
 def is_number(value: Any) -> bool:
@@ -152,14 +165,6 @@ def read_json(path: Path) -> tuple[dict[str, Any], bytes]:
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} is damaged: it holds {value!r:.40}; expected names and values")
     return value, content
-
-
-def read_checked(path: Path, needed: bool = True) -> dict[str, Any]:
-    """What `write_checked` wrote. Files of earlier versions have no checksum, so it is not `needed` there."""
-    value, content = read_json(path)
-    verify_checksum(path, value, content, needed)
-    value.pop(CHECKSUM, None)
-    return value
 
 
 def verify_checksum(path: Path, value: dict[str, Any], content: bytes, needed: bool = True) -> None:

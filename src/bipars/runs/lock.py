@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bipars.errors import CheckpointError, RunDirectoryError
-from bipars.runs.files import read_file, refuse_links
+from bipars.runs.files import open_own, read_file
 
 LOOK_SECONDS = 0.3
 """Who only looks whether a lock is held takes it for an instant, so nobody gives up at the first try."""
@@ -22,15 +22,7 @@ def locked(file: Path, what: str, wait: float = 0.0) -> Iterator[None]:
 
     `what` completes the sentence "DIRECTORY ... (process 7 on a machine)".
     """
-    refuse_links(file)
-    try:
-        handle = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-    except OSError as error:
-        raise RunDirectoryError(f"{file.parent} cannot be used: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise RunDirectoryError(f"{file} is no regular file. Remove it")
-    with open(handle, "r+b", buffering=0) as lock:
+    with open(open_own(file), "r+b", buffering=0) as lock:
         deadline = time.monotonic() + max(wait, LOOK_SECONDS)
         while not _try(lock.fileno()):
             if time.monotonic() >= deadline:

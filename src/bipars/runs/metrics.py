@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import CheckpointError
-from bipars.runs.files import is_number, parse_json, read_file, refuse_links, sha256
+from bipars.runs.files import is_number, open_own, parse_json, read_file, sha256
 
 NEEDED = ("round", "step", "evaluation_return", "evaluation_length")
 """What every row has; what was not evaluated yet is null."""
@@ -28,13 +28,9 @@ class MetricsWriter:
 
     def __init__(self, path: Path, mark: tuple[int, str] | None = None) -> None:
         """Opens the file anew, or at `mark` of an earlier writer: what came after it is cut off."""
-        refuse_links(path)
-        content = read_marked(path, mark or (0, sha256(b"")))
-        size = len(content)
-        self.file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
-        self.file.truncate(size)
-        self.file.seek(size)
-        self.content = bytearray(content)
+        self.content = bytearray(read_marked(path, mark or (0, sha256(b""))))
+        self.file = open(open_own(path), "ab")  # noqa: SIM115
+        self.file.truncate(len(self.content))
 
     def append(self, row: Mapping[str, Any]) -> None:
         line = encode_row(row)
@@ -62,12 +58,8 @@ def read_marked(path: Path, mark: tuple[int, str]) -> bytes:
     return content
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All complete rows; a torn last line is dropped."""
-    return parse_metrics(read_file(path), path)
-
-
 def parse_metrics(content: bytes, path: Path) -> list[dict[str, Any]]:
+    """All complete rows of a file; a torn last line is dropped."""
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(content.split(b"\n")[:-1], 1):
         row = _parse(line)

@@ -135,10 +135,6 @@ def _shown(program: Program, visited: Visited) -> Visited:
     return visited._replace(action=encode_action(actions, visited.action, np.float32))
 
 
-def save_snapshot(run: RunDirectory, round: int, content: Content) -> None:
-    write_snapshot(run, round, encode_snapshot(content))
-
-
 def encode_snapshot(content: Content) -> bytes:
     return encode_tree(content, {CHECKSUM: sha256(encode_tree(content))})
 

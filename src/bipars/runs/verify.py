@@ -1,14 +1,13 @@
 """Whether the files of a run are still what was written."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from bipars.errors import BiparsError, CheckpointError
 from bipars.runs.checkpoint import newest_manifest, settings_digest, verify_checkpoint
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import refuse_links
 from bipars.runs.metrics import read_marked
-from bipars.runs.snapshots import load_snapshot, snapshot_rounds
+from bipars.runs.snapshots import load_snapshot, snapshot_file, snapshot_rounds
 
 
 def damages(run: RunDirectory) -> list[str]:
@@ -44,8 +43,6 @@ def damages(run: RunDirectory) -> list[str]:
 
 def result_damages(run: RunDirectory) -> list[str]:
     """The same of what reports are made from: the result and the metrics."""
-    if run.in_python:
-        return []
     try:
         _ = run.metrics
     except BiparsError as error:
@@ -62,13 +59,9 @@ def _snapshot_damages(run: RunDirectory) -> Iterator[str]:
     newest = newest_manifest(run.checkpoints)
     if run.checksummed and run.kind == "run" and newest is not None:
         for round in sorted(snapshot_rounds(run.config.num_updates)):
-            path = _snapshot_file(run, round)
+            path = snapshot_file(run, round)
             if round <= newest.round and not path.exists():
                 yield f"{path} is gone. The report does without"
-
-
-def _snapshot_file(run: RunDirectory, round: int) -> Path:
-    return run.snapshots / f"{round:08d}.safetensors"
 
 
 def reopen(run: RunDirectory) -> bool:

@@ -31,8 +31,14 @@ class WithheldError(UsageError):
 
 
 def named_code(config: Config) -> tuple[str, ...]:
-    """What must be imported for a configuration, such as my_terms.upright and my_module:MyEnv-v0."""
-    return foreign_code([config.env], (*config.terms, config.true_reward, config.potential or "", config.method))
+    """What must be imported for a configuration, such as my_terms.upright and my_module:MyEnv-v0.
+
+    An option of an environment may be such a name, too: of the environment that it wraps.
+    """
+    options = [value for value in config.env_options.values() if isinstance(value, str)]
+    return foreign_code(
+        [config.env, *options], (*config.terms, config.true_reward, config.potential or "", config.method)
+    )
 
 
 def foreign_code(envs: Iterable[str], specs: Iterable[str]) -> tuple[str, ...]:

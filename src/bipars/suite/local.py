@@ -3,6 +3,7 @@
 The files are the truth: progress is read from the runs' own metrics, so a worker may die without taking anything along.
 """
 
+import functools
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from typing import IO
 
 from bipars.errors import NoSpaceError
 from bipars.runs.stopping import stop_requests
-from bipars.runs.worker import DONE, FAILED, NO_SPACE, STOPPED
+from bipars.runs.worker import NO_SPACE
 from bipars.runtime import process_settings
 from bipars.settings.importing import agreed
 from bipars.suite.work import PlannedRun, Standing, Work, cores_of
@@ -35,11 +36,17 @@ class Worker:
     share: list[PlannedRun]
     errors: IO[bytes]
     """What it says, kept apart from the progress that is shown meanwhile."""
+    answer: IO[bytes]
+    """The pipe in which it says why it leaves runs undone."""
     passed_on: int = 0
     """Bytes of it that were shown."""
 
-    def said(self) -> str:
-        return os.pread(self.errors.fileno(), MOST_SAID, 0).decode(errors="replace")
+    @functools.cached_property
+    def left_with(self) -> int | None:
+        """Asked once it has ended: the status that it said to leave with; none where it died, with whatever status."""
+        with self.answer:
+            said = self.answer.read(1)
+        return said[0] if said else None
 
     def pass_on(self) -> None:
         """Shows the lines that have come. (`pread`: the file's own position is the worker's.)"""
@@ -73,8 +80,8 @@ def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standi
                         active.remove(worker)
                         free += worker.cores
                         work.give_back(worker.share, _death(status, worker))
-                        interrupted |= status in (STOPPED, NO_SPACE)
-                        full |= status == NO_SPACE
+                        interrupted |= worker.left_with is not None
+                        full |= worker.left_with == NO_SPACE
                 report(work.standing())
                 if stop() or interrupted:
                     interrupted = True
@@ -84,7 +91,7 @@ def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standi
     finally:
         _stop([worker.process for worker in active])
     for worker in active:
-        full |= worker.process.returncode == NO_SPACE
+        full |= worker.left_with == NO_SPACE
         work.give_back(worker.share)
     report(work.standing())
     if full:
@@ -97,19 +104,21 @@ def _start(cores: int, share: list[PlannedRun]) -> Worker:
     command = [sys.executable, "-P", "-m", "bipars.runs.worker", "--cores", str(cores), "--parent", str(os.getpid())]
     command += [f"--agreed={name}" for name in agreed()]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
-    process = subprocess.Popen(
-        [*command, *(str(run.path) for run in share)], env=os.environ | process_settings(), stderr=errors
-    )
-    return Worker(process, cores, share, errors)
+    answer, question = os.pipe()
+    os.set_blocking(answer, False)  # a process of the worker's may outlive it
+    command += ["--answer", str(question), *(str(run.path) for run in share)]
+    process = subprocess.Popen(command, env=os.environ | process_settings(), stderr=errors, pass_fds=[question])
+    os.close(question)
+    return Worker(process, cores, share, errors, open(answer, "rb", buffering=0))
 
 
 def _death(status: int, worker: Worker) -> str:
     """How it died, if it did; what it said is passed on."""
     worker.pass_on()
-    said = worker.said()
+    said = os.pread(worker.errors.fileno(), MOST_SAID, 0).decode(errors="replace")
     worker.errors.close()
     left = [run for run in worker.share if not run.finished and not run.directory.error_file.exists()]
-    if status in (STOPPED, NO_SPACE) or (status in (DONE, FAILED) and not left):
+    if worker.left_with is not None or not left:
         return ""
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return "\n".join([how, *said.splitlines()[-20:]])

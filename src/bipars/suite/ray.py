@@ -168,26 +168,22 @@ def run_on_ray(
 
 
 def _connect(address: str | None, workers: int | None) -> None:
-    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
-    # Ray puts the directory that it is started from first on the path of its workers.
-    with chdir("/"):
-        _init(address, workers, quiet)
-
-
-def _init(address: str | None, workers: int | None, quiet: dict[str, Any]) -> None:
     import ray
 
+    how: dict[str, Any] = {"address": address, "logging_level": "error", "log_to_driver": False}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        with warnings.catch_warnings():
-            # Planning may have used JAX, which then warns of every fork; Ray's are followed by another program at once.
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            ray.init(num_cpus=workers, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-        return
-    try:
-        ray.init(address=address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UsageError(f"--address is '{address}', where no Ray cluster answers: {error}") from error
+        how |= {"num_cpus": workers, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    # Ray puts the directory that it is started from first on the path of its workers.
+    with chdir("/"), warnings.catch_warnings():
+        # Planning may have used JAX, which then warns of every fork; Ray's are followed by another program at once.
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+        try:
+            ray.init(**how)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            if address is None:
+                raise
+            raise UsageError(f"--address is '{address}', where no Ray cluster answers: {error}") from error
 
 
 @dataclass

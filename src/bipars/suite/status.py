@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
+from bipars.errors import printable
 from bipars.runs.directory import State
 from bipars.runs.lock import held, holder
 from bipars.runs.metrics import read_last_row
@@ -34,19 +35,16 @@ def show_status(root: Path) -> int:
     runs = manifest.runs(root)
     cells = count_states(runs)
     total = cells.pop("all")
-    print(manifest.suite.title)
+    print(printable(manifest.suite.title))
     print("cell".ljust(44), *(state.rjust(8) for state in STATES))
     for name, counts in cells.items():
         print(name.ljust(44), *(str(counts[state] or "").rjust(8) for state in STATES))
     print("all".ljust(44), *(str(total[state]).rjust(8) for state in STATES))
     steps = sum(run.config.steps for run in runs)
-    print(f"{total['steps']:,} of {steps:,} environment steps ({total['steps'] / steps:.0%}); {_runner(root)}")
+    lock = root / "runner.lock"
+    runner = f"process {holder(lock)} is at work" if held(lock) else "nobody is at work"
+    print(f"{total['steps']:,} of {steps:,} environment steps ({total['steps'] / steps:.0%}); {runner}")
     for run in runs if total["failed"] else ():
         if run.directory.state == "failed":
             print(f"FAILED {run.path}: {run.directory.error}")
     return 1 if total["failed"] else 0
-
-
-def _runner(root: Path) -> str:
-    lock = root / "runner.lock"
-    return f"process {holder(lock)} is at work" if held(lock) else "nobody is at work"
