@@ -24,11 +24,11 @@ from bipars.results.formats import csv_text
 from bipars.results.panels import collect
 from bipars.results.verdict import judgements, verdicts
 from bipars.results.where import explained
-from bipars.runs.directory import RunDirectory
+from bipars.runs.directory import RunDirectory, find_runs
 from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, WeightConfig
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
-from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, fake_seed, task
+from fake_runs import BAD, GOOD, MIDDLE, ROUNDS, fake_cell, fake_seed, fake_snapshots, task
 
 
 def test_runs_are_gathered_by_task_and_terms(tmp_path):
@@ -361,6 +361,15 @@ def test_every_figure_is_a_picture_and_a_table(tmp_path):
     last = [row for row in rows if row["method"] == "mgl" and row["step"] == str(20_000 * ROUNDS)]
     assert [float(row["true return"]) for row in last[:4]] == GOOD
     assert Path(tmp_path / "out" / "page.html").stat().st_size < 10_000_000
+
+
+def test_sixteen_terms_are_drawn(tmp_path):
+    terms = tuple(f"random:{i}" for i in range(16))
+    fake_cell(tmp_path / "mgl", "mgl", GOOD, weight=1.0, terms=terms)
+    for run in find_runs(tmp_path):
+        fake_snapshots(run, terms=16)
+    write_report(collect(tmp_path), tmp_path / "out" / "page.html")
+    assert len(list((tmp_path / "out").glob("page/*/episode.png"))) == 1
 
 
 def test_the_input_that_decides_the_weight_is_ranked_first():

@@ -31,6 +31,7 @@ STOCHASTIC: tuple[Case, ...] = (
     ("rcpo", {"method": "rcpo", "terms": ["torque"]}),
     ("single", {"method": "single"}),
     ("simplex, 2 terms", {"method": "simplex", "terms": ["harmful", "beneficial"]}),
+    ("hepo", {"method": "hepo"}),
     ("em", {"method": "em"}),
     ("mgl", {"method": "mgl"}),
     *((f"imgl {form}", {"method": "imgl", "upper": {"second_order": form}}) for form in FORMS),

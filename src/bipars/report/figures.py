@@ -109,7 +109,7 @@ def _axes(title: str, x: str, y: str, size: tuple[float, float] = (7.2, 4.0)) ->
 
 
 def _style(i: int) -> dict[str, Any]:
-    return {"color": COLOURS[(i - 1) % len(COLOURS)], "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
+    return {"color": _colour(i), "linestyle": STYLES[i // len(COLOURS) % len(STYLES)]}
 
 
 def _numbers(values: Sequence[float | None]) -> np.ndarray:
@@ -197,12 +197,17 @@ def write_map(path: Path, found: HeatMap, names: tuple[str, str], title: str) ->
     _write(path, figure, ([*names, "weight"], (row for row in rows if np.isfinite(row[2]))))
 
 
+def _colour(i: int) -> str:
+    """Black for the first, which is the true reward; terms beyond the seventh begin again."""
+    return COLOURS[(i - 1) % len(COLOURS)]
+
+
 def _draw_episode(agent: dict[str, Any], episode: dict[str, Any], terms: list[str]) -> Any:
     title = f"one greedy episode: {agent['title']}, seed {agent['seed']}"
     figure, axes = _axes(title, "step of the episode", "reward of the step, stacked")
     stack(axes, np.array(episode["reward"]), np.array(episode["parts"]))
     for i, name in enumerate(["true reward", *(f"weight x {term}" for term in terms)]):
-        axes.plot([], [], color=COLOURS[i - 1], linewidth=6, label=name)
+        axes.plot([], [], color=_colour(i), linewidth=6, label=name)
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -213,7 +218,7 @@ def stack(axes: Any, rewards: np.ndarray, parts: np.ndarray) -> None:
     above, below = np.zeros(len(steps)), np.zeros(len(steps))
     for i, values in enumerate([rewards, *parts]):
         for pile, add in ((above, np.maximum(values, 0)), (below, np.minimum(values, 0))):
-            axes.fill_between(steps, pile, pile + add, step="mid", color=COLOURS[i - 1], linewidth=0)
+            axes.fill_between(steps, pile, pile + add, step="mid", color=_colour(i), linewidth=0)
             pile += add
     axes.axhline(0.0, color="grey", linewidth=0.8)
 
