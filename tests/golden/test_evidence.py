@@ -8,7 +8,7 @@ import pytest
 
 from bipars.lower.advantages import TermAdvantages
 from bipars.lower.control import CONTROL, TREATED, UNDECIDED
-from bipars.upper.evidence import LARGEST, MEMORY, Evidence, best_weights, products
+from bipars.upper.evidence import LARGEST, MEMORY, Evidence, best_weights, products, signed_regression
 
 PARTS, SIZE = 16, 40
 TRUE = np.random.default_rng(1000).normal(size=SIZE)
@@ -105,6 +105,24 @@ def test_two_copies_share_the_weight():
     first, second = found_after(TREATED, evidence, advantages()).weights
     assert first == pytest.approx(float(second), rel=0.05)
     assert first + second == pytest.approx(1.0, abs=0.3)
+
+
+def test_the_regression_is_the_ordinary_one_where_its_signs_are_those_of_the_evidence():
+    rows = np.random.default_rng(0).normal(size=(9, 4))
+    gram = jnp.asarray(rows.T @ rows + np.eye(4))
+    beta = np.array([0.5, 1.0, -2.0, -1.0])
+    assert np.array_equal(np.sign(gram @ beta), np.sign(beta))
+    assert np.allclose(signed_regression(gram, gram @ beta), beta, atol=1e-4)
+
+
+def test_no_weight_has_another_sign_than_the_evidence_of_its_term():
+    """The second term is nearly the first one: the ordinary regression sets the one against the other."""
+    gram = jnp.asarray([[1.0, 0.5, 0.5], [0.5, 1.0, 0.95], [0.5, 0.95, 1.0]])
+    agreement = jnp.asarray([0.6, 0.9, 0.6])
+    assert np.linalg.solve(gram, agreement)[2] < -1.0
+    beta = np.asarray(signed_regression(gram, agreement))
+    assert beta[2] == 0.0
+    assert np.allclose(beta[:2], np.linalg.solve(gram[:2, :2], agreement[:2]), atol=1e-4)
 
 
 def test_a_factor_in_the_code_changes_nothing_but_the_unit():

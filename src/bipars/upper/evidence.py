@@ -6,9 +6,10 @@ closest to v on average,
 
     min over beta of E |v - sum_j beta_j g_j|^2:      M beta = b,      M_jl = E <g_j, g_l>,      b_j = E <v, g_j>,
 
-tells what each term is worth beside the reward: z_k = beta_k / beta_0. A term that points up the true return and is
-less noisy than the reward gets a large weight, one that points down a negative one, and noise none. b_j is estimated by
-products of *different* parts of a batch: noise then agrees with nothing, however large it is.
+tells what each term is worth beside the reward: z_k = beta_k / beta_0, the signs of beta being those of b. A term that
+points up the true return and is less noisy than the reward gets a large weight, one that points down a negative one,
+and noise none. b_j is estimated by products of *different* parts of a batch: noise then agrees with nothing, however
+large it is.
 
 That is what meta-gradient learning climbs, d J(theta') / d z_k = <v, g_k>, with the square of the step's length as its
 price: so the best weights follow at once, without a step size.
@@ -41,6 +42,8 @@ RIDGE = 0.05
 """Of M's diagonal: terms that say the same share their weight."""
 LARGEST = 5.0
 """Size of a weight at most, in units of the true reward."""
+SWEEPS = 50
+"""Over all terms, of the regression."""
 SMALLEST_OWN = 0.05
 """beta_0 at least: a reward that is nearly all noise."""
 
@@ -146,7 +149,7 @@ def best_weights(
     batches = jnp.maximum(evidence.batches, 1e-6)
     gram, agreement = evidence.gram / batches, evidence.agreement / batches
     size = jnp.maximum(jnp.diag(gram), 1e-9)
-    beta = jnp.linalg.solve(gram + RIDGE * jnp.diag(size), agreement)
+    beta = signed_regression(gram + RIDGE * jnp.diag(size), agreement)
     scale = jnp.maximum(beta[0], SMALLEST_OWN)
     best = jnp.clip(beta[1:] / scale, -LARGEST, LARGEST)
     error = jnp.sqrt(evidence.variance)[1:] / batches / size[1:] / scale
@@ -156,6 +159,22 @@ def best_weights(
     zeta = jnp.where(known, certain * best + (1 - certain) * expected, jnp.where(decided, held, expected))
     now = leader != UNDECIDED
     return Found(jnp.where(now, zeta, naive) * unit, unit, known, now)
+
+
+def signed_regression(
+    gram: Float[Array, "reward reward"], agreement: Float[Array, " reward"]
+) -> Float[Array, " reward"]:
+    """The beta with M beta closest to b whose signs are those of b, by coordinate descent.
+
+    Without that, terms that say nearly the same get large weights of opposite signs, which the next batch reverses.
+    """
+
+    def one(i: Int[Array, ""], beta: Float[Array, " reward"]) -> Float[Array, " reward"]:
+        k = i % agreement.size
+        best = beta[k] + (agreement[k] - gram[k] @ beta) / gram[k, k]
+        return beta.at[k].set(jnp.where(agreement[k] > 0, jnp.maximum(best, 0.0), jnp.minimum(best, 0.0)))
+
+    return jax.lax.fori_loop(0, SWEEPS * agreement.size, one, jnp.zeros_like(agreement))
 
 
 def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part reward theta"], Float[Array, " part"]]:
