@@ -81,6 +81,7 @@ class BiPaRS(TrainedAgent):
         ddpg: DDPGConfig | Mapping[str, Any] | None = None,
         ddpg_upper: DDPGUpperConfig | Mapping[str, Any] | None = None,
         evaluation_episodes: int | None = None,
+        evaluation_every: int | None = None,
         threads: int = 1,
     ) -> None:
         own = find_method(method) if not isinstance(method, str) else None
@@ -105,8 +106,8 @@ class BiPaRS(TrainedAgent):
         if isinstance(env, VectorEnv):
             learner = find_method(method).learner
             settings[learner] = {"num_envs": env.num_envs} | settings[learner]
-        if evaluation_episodes is not None:
-            settings["evaluation_episodes"] = evaluation_episodes
+        often = {"evaluation_episodes": evaluation_episodes, "evaluation_every": evaluation_every}
+        settings |= {name: value for name, value in often.items() if value is not None}
         agree_typed(env, method, potential, true_reward, *given, *settings["env_options"].values())
         objects, recorded = take_objects(env, settings["env"], given, true_reward, potential, own)
         config = configure(settings, own)

@@ -34,7 +34,7 @@ def test_physics_equal_gymnasiums_over_ten_thousand_steps():
     ours = advance(state, 10.0 * (2.0 * action - 1.0), np)
     np.testing.assert_allclose(ours, following, rtol=0, atol=1e-14)
     keys = jax.random.split(KEY, len(state))
-    in_jax, reward, fell, _ = jax.vmap(CartPole().step)(keys, jnp.asarray(state, jnp.float32), jnp.asarray(action))
+    in_jax, reward, fell, *_ = jax.vmap(CartPole().step)(keys, jnp.asarray(state, jnp.float32), jnp.asarray(action))
     np.testing.assert_allclose(in_jax, following, atol=2e-6)
     # Where float32 and float64 fall on two sides of the limit there is nothing to compare.
     clear = np.abs(np.abs(following[:, [0, 2]]) - [2.4, 12 * 2 * np.pi / 360]).min(axis=1) > 1e-5
@@ -68,7 +68,7 @@ def test_registered_environment_is_the_jax_environment():
     rng = np.random.default_rng(0)
     for _ in range(50):
         action = rng.uniform(-1, 1, 1).astype(np.float32)
-        state, reward, terminated, _ = ours.step(KEY, jnp.asarray(obs), jnp.asarray(action))
+        state, reward, terminated, *_ = ours.step(KEY, jnp.asarray(obs), jnp.asarray(action))
         obs, their_reward, their_terminated, _, _ = env.step(action)
         np.testing.assert_allclose(state, obs, atol=1e-6)
         assert (float(reward), bool(terminated)) == (their_reward, their_terminated)

@@ -198,7 +198,7 @@ def test_evaluation_counts_the_steps_until_each_pole_falls():
     for start in jax.vmap(env.reset)(jax.random.split(reset_key, 20)):
         state, steps, fell = start, 0, False
         while not fell and steps < 200:
-            state, _, fell, _ = env.step(unused, state, jnp.array(1))
+            state, _, fell, *_ = env.step(unused, state, jnp.array(1))
             steps += 1
         expected.append(steps)
     np.testing.assert_array_equal(result.length, expected)

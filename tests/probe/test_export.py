@@ -159,7 +159,7 @@ class Recorder(bipars.Callback):
 
 
 def test_callbacks_are_called_in_order_and_can_stop():
-    agent = bipars.BiPaRS("Pendulum-v1", terms=TERMS, ppo=QUICK, evaluation_episodes=1)
+    agent = bipars.BiPaRS("Pendulum-v1", terms=TERMS, ppo=QUICK, evaluation_episodes=1, evaluation_every=1)
     recorder, rows = Recorder(stop_at=128), []
     agent.learn(640, callback=[recorder, lambda agent, row: rows.append(row["round"])])
     assert recorder.calls == ["start", 64, True, 128, True, "end"]
@@ -183,7 +183,7 @@ def test_tensorboard_holds_the_metrics(agent, tmp_path):
     pytest.importorskip("tensorboardX")
     from tensorboardX.proto import event_pb2
 
-    agent = bipars.BiPaRS("Pendulum-v1", terms=TERMS, ppo=QUICK, evaluation_episodes=1)
+    agent = bipars.BiPaRS("Pendulum-v1", terms=TERMS, ppo=QUICK, evaluation_episodes=1, evaluation_every=1)
     agent.learn(128, callback=bipars.TensorBoard(tmp_path))
     content = next(tmp_path.glob("events*")).read_bytes()
     found, start = {}, 0
