@@ -61,4 +61,4 @@ QUICK = {"num_envs": 2, "update_period": 64, "gradient_steps": 4, "batch_size": 
 
 def quick(env, terms=("noise",), **settings):
     ppo = QUICK | settings.pop("ppo", {})
-    return bipars.BiPaRS(env, terms=terms, ppo=ppo, evaluation_episodes=2, **settings)
+    return bipars.BiPaRS(env, terms=terms, ppo=ppo, evaluation_episodes=2, evaluation_every=1, **settings)

@@ -39,7 +39,7 @@ class TrainFlags:
     term: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Reward term, such as torque:16 or info:reward_ctrl; repeat the flag for several."""
     true_reward: str = "env"
-    """The true reward: env, env-minus-terms, a key of info, such as info:is_success, or import:module.function."""
+    """The true reward: env, env-minus-terms, info:KEY or import:module.function."""
     method: str = "mgl"
     """How the terms are used; `bipars list` explains each. import:module.thing is one of your own."""
     potential: Annotated[str | None, STR] = None
