@@ -2,12 +2,12 @@
 
 import re
 import sys
+import warnings
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from pettingzoo.test import api_test
 
 from bipars.cli import main
 from bipars.errors import UsageError
@@ -20,6 +20,10 @@ from bipars.monks.rules import Game
 from bipars.monks.solve import solve
 
 PAGE = Path(__file__).parents[2] / "docs" / "monks.md"
+
+with warnings.catch_warnings():  # with pygame installed, it imports environments in a deprecated way
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from pettingzoo.test import api_test
 
 
 @pytest.mark.parametrize("num_monks", [1, 2, 5])

@@ -146,6 +146,7 @@ def pretend(run, length, weight=-2.0):
 STATED = """
 seeds = "0-4"
 steps = 60_000
+settings.evaluation_every = 1
 [[grid]]
 env = "cartpole"
 method = "ppo"
