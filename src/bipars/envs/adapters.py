@@ -20,7 +20,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bipars.envs import spaces
 from bipars.envs.base import StepResult, native_actions
 from bipars.errors import UsageError
-from bipars.nets.spaces import ActionSpace
 
 LONGEST = 10_000
 """Steps of an episode where the environment has no limit of its own."""
@@ -48,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptedEnvironment:
+class AdaptedEnvironment(spaces.HasGymnasiumSpaces):
     """An environment of another protocol, as `bipars.envs.base.Environment`."""
 
     name: str
@@ -59,22 +58,6 @@ class AdaptedEnvironment:
     """start(key): its own state and observation at the beginning of an episode."""
     advance: Callable[[Array, Any, Any], Outcome]
     """advance(key, state, action)"""
-
-    @cached_property
-    def observation_size(self) -> int:
-        return spaces.observation_size(self.observation_space)
-
-    @cached_property
-    def actions(self) -> ActionSpace:
-        return spaces.action_space(self.action_space)
-
-    @property
-    def observation_low(self) -> np.ndarray:
-        return spaces.observation_bounds(self.observation_space)[0]
-
-    @property
-    def observation_high(self) -> np.ndarray:
-        return spaces.observation_bounds(self.observation_space)[1]
 
     @cached_property
     def term_keys(self) -> tuple[str, ...]:

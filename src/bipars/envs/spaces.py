@@ -32,6 +32,29 @@ def is_number(value: Any) -> bool:
     return array.shape == () and array.dtype.kind in NUMBERS
 
 
+class HasGymnasiumSpaces:
+    """Sizes and bounds that follow from an environment's two spaces."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+
+    @property
+    def observation_size(self) -> int:
+        return observation_size(self.observation_space)
+
+    @property
+    def actions(self) -> ActionSpace:
+        return action_space(self.action_space)
+
+    @property
+    def observation_low(self) -> np.ndarray:
+        return observation_bounds(self.observation_space)[0]
+
+    @property
+    def observation_high(self) -> np.ndarray:
+        return observation_bounds(self.observation_space)[1]
+
+
 def observation_size(space: Space[Any], where: str = "observation space") -> int:
     """How many numbers an observation becomes. An unsupported space is an error that names it."""
     match space:

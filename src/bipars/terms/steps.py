@@ -11,34 +11,17 @@ from gymnasium import Space
 from bipars.envs import spaces
 from bipars.errors import BiparsError, TermError
 from bipars.nets.mlp import to_numpy
-from bipars.nets.spaces import ActionSpace
 from bipars.terms.call import explain, pick
 from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, check_names
 from bipars.terms.true_reward import TrueReward
 
 
 @dataclass(frozen=True)
-class StepSpaces:
+class StepSpaces(spaces.HasGymnasiumSpaces):
     """An environment's spaces, as terms ask for them."""
 
     observation_space: Space[Any]
     action_space: Space[Any]
-
-    @property
-    def observation_size(self) -> int:
-        return spaces.observation_size(self.observation_space)
-
-    @property
-    def actions(self) -> ActionSpace:
-        return spaces.action_space(self.action_space)
-
-    @property
-    def observation_low(self) -> np.ndarray:
-        return spaces.observation_bounds(self.observation_space)[0]
-
-    @property
-    def observation_high(self) -> np.ndarray:
-        return spaces.observation_bounds(self.observation_space)[1]
 
 
 class StepTerms:
