@@ -158,7 +158,7 @@ def summarise(stats: RoundStats, term_names: Sequence[str]) -> dict[str, Any]:
     ended = np.asarray(stats.ended)
     row: dict[str, Any] = {
         "evaluation_return": float(np.mean(stats.evaluation.true_return)),
-        "evaluation_length": float(np.mean(stats.evaluation.length)),
+        "evaluation_length": float(np.mean(stats.evaluation.length)) or np.nan,  # 0 before the first one
         "evaluation_action_size": float(stats.evaluation.action_size),
         "episodes": int(ended.sum()),
     }
