@@ -56,11 +56,18 @@ def test_advantages_add_up_as_rewards_do():
     assert np.allclose(apart.samples.true_advantage, together.samples.true_advantage, atol=1e-4)
 
 
-def test_a_reward_that_never_varied_has_no_advantages():
-    data, scales = by_term(batch(reward=-1.0))
-    assert not np.any(np.asarray(data.by_term.true))
+def test_a_reward_that_was_never_seen_has_no_advantages():
+    data, _ = by_term(batch(reward=0.0))
+    assert not np.any(np.asarray(data.samples.true_advantage))
     assert bool(data.by_term.silent)
     assert np.all(np.asarray(data.by_term.terms).std(axis=0) > 0)
+
+
+def test_a_reward_that_never_varied_makes_the_policy_explore_and_is_no_evidence():
+    data, scales = by_term(batch(reward=-1.0))
+    assert np.std(np.asarray(data.samples.true_advantage)) > 0
+    assert not np.any(np.asarray(data.by_term.true))
+    assert bool(data.by_term.silent)
     config, start = learner()
     later, _ = compute_term_advantages(config, start.critics, WEIGHTS, scales, batch(reward=-2.0), False)
     assert not bool(later.by_term.silent)  # it has varied between the two batches

@@ -34,6 +34,11 @@ class Scales(NamedTuple):
     def never_varied(self) -> Bool[Array, " reward"]:
         return self.low == self.high
 
+    @property
+    def never_seen(self) -> Bool[Array, " reward"]:
+        """Always 0 so far."""
+        return self.never_varied & (self.low == 0)
+
 
 class TermAdvantages(NamedTuple):
     """Advantages of the true reward and of every term, each in units of its own returns.
@@ -42,7 +47,7 @@ class TermAdvantages(NamedTuple):
     """
 
     true: Float[Array, " sample"]
-    """0 where there is next to nothing to gain: what is left are the critic's errors."""
+    """0 where there is next to nothing to gain, and before the reward first varied: all there is are the critic's errors."""
     terms: Float[Array, "sample term"]
     true_unit: Float[Array, ""]
     units: Float[Array, " term"]
@@ -113,7 +118,9 @@ def advantages_by_values(
 ) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
     """The same from what critics, whoever they are, say of the states left and of the states reached.
 
-    A reward that has never varied says nothing: its advantages would be its critic's errors, and are 0 instead.
+    A reward that was never seen says nothing: its advantages would be its critic's errors, and are 0 instead. A reward
+    that is always the same says something: a critic that does not know a state yet thinks better of it than of those
+    that have cost 1 at every step, so the policy explores.
     """
     unit, returns = jnp.ones(rewards.shape[-1]), scales.returns
     if returns is not None:
@@ -129,7 +136,7 @@ def advantages_by_values(
     low = jnp.minimum(scales.low, least)
     high = jnp.maximum(scales.high, jnp.where(jnp.any(batch.terminated & mine), ANY, most))
     newer = Scales(scales.observations, returns, low, high)
-    return jnp.where(newer.never_varied, 0.0, advantage), target, unit, newer
+    return jnp.where(newer.never_seen, 0.0, advantage), target, unit, newer
 
 
 def normalise(scales: Scales, obs: Float[Array, "time env obs"]) -> Float[Array, "time env obs"]:
@@ -212,7 +219,8 @@ def term_advantages(
     """Of rewards in the order of `compute_term_advantages`, whose advantages spread by `true_std` in the true one."""
     silent = scales.never_varied[-1]
     units = jnp.where(scales.never_varied, unit[-1], unit)  # that of a term which never varied means nothing
-    heard = jnp.where(true_std < SMALL, 0.0, each[:, -1]) if scales.returns is not None else each[:, -1]
+    unheard = silent if scales.returns is None else silent | (true_std < SMALL)
+    heard = jnp.where(unheard, 0.0, each[:, -1])
     return TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
 
 
