@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.control import CONTROL, TREATED, TRIAL, UNDECIDED, ControlGroup, Returns
+from bipars.lower.control import AHEAD, CONTROL, TREATED, TRIAL, UNDECIDED, ControlGroup, Returns
 from bipars.lower.ppo import PPO
 from bipars.nets.mlp import ravel
 from bipars.nets.policies import as_networks, log_prob_of_sample
@@ -146,13 +146,24 @@ def test_the_trial_begins_when_the_true_reward_first_varies():
     assert int(groups.leader) == CONTROL
 
 
-def test_a_small_difference_decides_nothing_before_anything_is_learned():
+def test_before_anything_is_learned_the_terms_have_to_be_ahead():
     even = of_groups(0.5, 0.5)
-    groups, _ = decide(start(), even, 1.0)
-    groups, _ = decide(groups, even, 1.0)
+    groups, _ = decide(start(), even, TRIAL[0])
     assert int(groups.leader) == UNDECIDED
-    groups, _ = decide(groups, of_groups(0.9, 0.9), 1.0)
-    assert int(groups.leader) != UNDECIDED
+    assert int(decide(groups, even, TRIAL[1])[0].leader) == CONTROL
+    assert int(decide(groups, of_groups(0.6, 0.5), TRIAL[1])[0].leader) == TREATED
+
+
+def test_once_something_is_learned_the_terms_have_to_be_level():
+    groups, _ = decide(start(), of_groups(0.5, 0.5), TRIAL[0])
+    groups, log = decide(groups, of_groups(0.98, 0.9), TRIAL[1])
+    assert 0 < float(log["lead_t"]) < AHEAD
+    assert int(groups.leader) == TREATED
+
+
+def test_nothing_is_decided_without_episodes():
+    groups, _ = decide(start(), batch(np.ones((TIME, ENVS))), 1.0)
+    assert int(groups.leader) == UNDECIDED
 
 
 def test_returns_that_differ_by_rounding_alone_are_equal():

@@ -11,11 +11,12 @@ import pytest
 from bipars.envs import CartPole
 from bipars.envs.base import StepResult
 from bipars.lower.advantages import values
-from bipars.nets.mlp import make_mlp, to_numpy
+from bipars.lower.ppo import FARTHEST, PPO, stay_close
+from bipars.nets.mlp import make_mlp, ravel, to_numpy
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.nets.running import Scale
 from bipars.nets.spaces import DiscreteActions, MultiDiscreteActions, Spaces
-from bipars.nets.weights import make_weights
+from bipars.nets.weights import make_weights, no_weights
 from bipars.objective import (
     ClippedObjective,
     Samples,
@@ -249,3 +250,12 @@ def test_environments_draw_by_keys_and_may_truncate_episodes_themselves(monkeypa
 def test_large_states_are_drawn_where_an_episode_starts_and_are_the_same(monkeypatch):
     beforehand, when_needed = walk(2**22, monkeypatch), walk(0, monkeypatch)
     np.testing.assert_allclose(beforehand.next_obs, when_needed.next_obs, rtol=1e-6)
+
+
+def test_a_round_that_moves_the_policy_much_too_far_is_taken_back():
+    old = PPO(PPOConfig(policy_hidden=(4,)), Spaces(3, DiscreteActions(2))).init(jax.random.key(0), no_weights(0), None)
+    moved = old._replace(policy=jax.tree.map(lambda x: x + 1.0, old.policy))
+    near, far = (stay_close(old.policy, moved, jnp.asarray(share * FARTHEST * 0.02), 0.02) for share in (0.9, 1.1))
+    assert np.array_equal(ravel(near.policy), ravel(moved.policy))
+    assert np.array_equal(ravel(far.policy), ravel(old.policy))
+    assert float(far.rate) < float(old.rate)

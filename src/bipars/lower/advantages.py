@@ -28,7 +28,7 @@ class Scales(NamedTuple):
     low: Float[Array, " reward"]
     """The least that each of these rewards has ever been ..."""
     high: Float[Array, " reward"]
-    """... and the most; `ANY` once an episode has terminated, which is news, too. Before the first reward, -`ANY`."""
+    """... and the most; `ANY` once an episode has terminated after rewards, which is news, too. At first, -`ANY`."""
 
     @property
     def never_varied(self) -> Bool[Array, " reward"]:
@@ -47,7 +47,7 @@ class TermAdvantages(NamedTuple):
     """
 
     true: Float[Array, " sample"]
-    """0 where there is next to nothing to gain, and before the reward first varied: all there is are the critic's errors."""
+    """0 before the reward first varied, and where next to nothing is left to gain: these are the critic's errors."""
     terms: Float[Array, "sample term"]
     true_unit: Float[Array, ""]
     units: Float[Array, " term"]
@@ -134,7 +134,9 @@ def advantages_by_values(
     least = jnp.where(mine[:, None], rewards, ANY).min(axis=(0, 1))
     most = jnp.where(mine[:, None], rewards, -ANY).max(axis=(0, 1))
     low = jnp.minimum(scales.low, least)
-    high = jnp.maximum(scales.high, jnp.where(jnp.any(batch.terminated & mine), ANY, most))
+    high = jnp.maximum(scales.high, most)
+    ended = jnp.any(batch.terminated & mine) & ((low != 0) | (high != 0))
+    high = jnp.where(ended, ANY, high)
     newer = Scales(scales.observations, returns, low, high)
     return jnp.where(newer.never_seen, 0.0, advantage), target, unit, newer
 

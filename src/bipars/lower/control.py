@@ -24,10 +24,12 @@ from bipars.objective import Objective
 from bipars.rollout.batch import Batch
 
 TRIAL = 0.1, 0.2
-"""Share of the run after which the terms may lose, counted from when the true reward first varied; and after which the
-better group wins by whatever difference, if anything has been learned."""
+"""Share of the run after which the terms may lose, counted from when the true reward first varied; and after which
+there is a decision, if there were episodes."""
 CLEAR = 4.0
 """Standard errors between returns that decide: they are looked at in every round, and many are skewed."""
+AHEAD = 1.0
+"""Standard errors by which the terms win in the end, if nothing has been learned yet. If something has, any will do."""
 MEMORY = 0.95
 """Of earlier episodes, from round to round."""
 FEWEST = 5.0
@@ -193,9 +195,10 @@ class ControlGroup:
         groups = groups._replace(silent=jnp.where(silent, progress, groups.silent))
         t, undecided, heard = groups.lead, groups.leader == UNDECIDED, progress - groups.silent
         learned = jnp.max(groups.returns.above(groups.first)) > CLEAR
-        late = (heard >= TRIAL[1]) & learned
-        treated_wins = undecided & ((t > CLEAR) | (late & (t >= 0)))
-        control_wins = undecided & (((heard >= TRIAL[0]) & (t < -CLEAR)) | (late & (t < 0)))
+        over = (heard >= TRIAL[1]) & jnp.all(groups.returns.episodes >= FEWEST)
+        enough = jnp.where(over, jnp.where(learned, 0.0, AHEAD), CLEAR)
+        treated_wins = undecided & (t >= enough)
+        control_wins = undecided & ~treated_wins & (over | ((heard >= TRIAL[0]) & (t < -CLEAR)))
         leader = jnp.where(treated_wins, TREATED, jnp.where(control_wins, CONTROL, groups.leader)).astype(jnp.int32)
         treated = choose(control_wins, give_policy(groups.control, groups.treated), groups.treated)
         mean = groups.returns.mean

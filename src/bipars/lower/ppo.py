@@ -33,6 +33,8 @@ LOGGED_SAMPLES = 1024
 
 RATES = 0.01, 1.0
 """Between which `target_kl` moves the step size, in units of the one that is set."""
+FARTHEST = 5.0
+"""A round that has moved the policy by so many times `target_kl` is taken back."""
 
 
 class Learner(NamedTuple):
@@ -194,12 +196,12 @@ class PPO:
             return (learner, upper, known), (kept, log)
 
         start = (learner, upper, fresh(learner.policy, draws[0][0]).log_prob_gradients)
-        (learner, upper, _), (kept, log) = jax.lax.scan(one_step, start, draws)
-        log = jax.tree.map(jnp.mean, log) | self.policy_log(self.hyper(learner.policy, upper.weights), samples, own)
+        (moved, upper, _), (kept, log) = jax.lax.scan(one_step, start, draws)
+        log = jax.tree.map(jnp.mean, log) | self.policy_log(self.hyper(moved.policy, upper.weights), samples, own)
         if self.config.target_kl is not None:
-            learner = learner._replace(rate=adapt_rate(learner.rate, log["approx_kl"], self.config.target_kl))
-            log["policy_learning_rate"] = rate * learner.rate * self.config.policy_learning_rate
-        return learner, upper, kept, log
+            moved = stay_close(learner.policy, moved, log["approx_kl"], self.config.target_kl)
+            log["policy_learning_rate"] = rate * moved.rate * self.config.policy_learning_rate
+        return moved, upper, kept, log
 
     def policy_log(self, policy: Policy, samples: Samples, own: Float[Array, " sample"] | None) -> dict[str, Array]:
         """How far the round has moved the policy, and how much it still explores."""
@@ -284,6 +286,16 @@ class PPO:
 
         (critics, optimisers), log = jax.lax.scan(one_step, start, self.draw(key, len(obs), hook)[0])
         return critics, optimisers, jax.tree.map(jnp.mean, log)
+
+
+def stay_close(old: Theta, moved: Learner, kl: Float[Array, ""], target: float) -> Learner:
+    """The learner with its next step size and, if the round has moved its policy much too far, with the one before.
+
+    That happens after rounds with nothing to learn: Adam has forgotten how large gradients are, and the first one that
+    comes is taken in large steps.
+    """
+    policy = jax.tree.map(lambda a, b: jnp.where(kl > FARTHEST * target, a, b), old, moved.policy)
+    return moved._replace(policy=policy, rate=adapt_rate(moved.rate, kl, target))
 
 
 def adapt_rate(rate: Float[Array, ""], kl: Float[Array, ""], target: float) -> Float[Array, ""]:
