@@ -152,7 +152,6 @@ def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
     import torch
     from stable_baselines3.common.env_util import make_vec_env
 
-    from bipars.settings.config import PPOConfig
 
     torch.set_num_threads(threads)
     env = make_vec_env(task, n_envs=num_envs, seed=0)
@@ -171,7 +170,7 @@ def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
             policy_kwargs={
                 "net_arch": [64, 64, 64],
                 "activation_fn": torch.nn.ReLU,
-                "log_std_init": float(np.log(PPOConfig().initial_std)),
+                "log_std_init": float(np.log(0.6)),
             },
             device="cpu",
         )

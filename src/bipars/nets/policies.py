@@ -263,7 +263,8 @@ def make_policy(key: PRNGKeyArray, config: PPOConfig, env: HasSpaces, extra_inpu
         net = make_mlp(key, sizes, config.activation)
     if isinstance(actions, BoxActions):
         # With its type given: a weak one would become strong in the first round, and the second be compiled anew.
-        return GaussianPolicy(net, jnp.full(actions.size, jnp.log(config.initial_std), float))
+        std = actions.size**-0.5 if config.initial_std is None else config.initial_std
+        return GaussianPolicy(net, jnp.full(actions.size, jnp.log(std), float))
     if isinstance(actions, MultiDiscreteActions):
         return MultiCategoricalPolicy(net, actions.sizes)
     return CategoricalPolicy(net)

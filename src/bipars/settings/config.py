@@ -24,8 +24,8 @@ class PPOConfig(Settings):
     """Adapt the policy's step size so that an update moves it by about this KL divergence; inf leaves it as it is."""
     initial: Literal["glorot", "orthogonal"] = "glorot"
     """Weights of the networks at the start; orthogonal ones make the first policy's mean nearly 0 (factor 0.01)."""
-    initial_std: float = 0.6
-    """Standard deviation of a Gaussian policy at the start."""
+    initial_std: float | None = 0.6
+    """Standard deviation of a Gaussian policy at the start; none: 1 / sqrt(number of actions)."""
     num_envs: int = 20
     """Environments stepped side by side."""
     update_period: int = 20_000
@@ -62,14 +62,15 @@ class PPOConfig(Settings):
         require_hidden("ppo.policy_hidden", self.policy_hidden)
         require_hidden("ppo.value_hidden", self.value_hidden)
         require_positive(
-            "ppo", self, "initial_std", "num_envs", "gradient_steps", "batch_size", "clip",
+            "ppo", self, "num_envs", "gradient_steps", "batch_size", "clip",
             "policy_learning_rate", "value_learning_rate", "update_period", "adam_epsilon",
         )  # fmt: skip
         require(self.activation in ("relu", "tanh"), "ppo.activation", self.activation, "'relu' or 'tanh'")
         if self.initial not in ("glorot", "orthogonal"):
             raise unknown("ppo.initial", self.initial, ("glorot", "orthogonal"))
-        if self.target_kl is not None:
-            require_positive("ppo", self, "target_kl")
+        for name in ("target_kl", "initial_std"):
+            if getattr(self, name) is not None:
+                require_positive("ppo", self, name)
         require(0 <= self.gamma <= 1, "ppo.gamma", self.gamma, "a number in [0, 1]")
         require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "a number in [0, 1]")
         if self.max_grad_norm is not None:
