@@ -13,6 +13,7 @@ from bipars.report.pairs import (
     BEGIN,
     END,
     as_markdown,
+    audit,
     from_json,
     pairs,
     share_interval,
@@ -21,9 +22,11 @@ from bipars.report.pairs import (
 )
 from bipars.report.suite_files import write_pairs
 from bipars.results.panels import collect
+from bipars.results.summary import short_name
 from bipars.runs.directory import seed_directory
 from bipars.suite.manifest import record
 from bipars.suite.plan import load_suite
+from bipars.terms.misspecified import POISON, USEFUL
 from fake_runs import ROUNDS, fake_seed
 from suites import write
 
@@ -101,6 +104,31 @@ def test_intervals_are_of_both_sides_and_nobody_who_learned_nothing_has_one():
     drawn = [rng.choice(values, (4_000, len(values))).mean(axis=1) for values in (x, better)]
     assert (low, high) == pytest.approx(np.quantile(drawn[0] / drawn[1], (0.025, 0.975)), abs=0.06)
     assert share_interval(x, np.zeros(3), 0.0, same=False) == (None, None)
+
+
+def test_every_run_is_judged_by_itself(made):
+    harmful, beneficial = pairs(*made)
+    assert harmful.advice == {"harmful": {"unsure": 4}}
+    assert beneficial.advice == {"beneficial": {"unsure": 4}}
+    assert "| beneficial |  |  |  | 4 |" in as_markdown([beneficial])
+
+
+def test_the_advice_on_many_terms_is_audited(made):
+    names = (*POISON["Acrobot-v1, sixteen"], *USEFUL["Acrobot-v1, sixteen"])
+    advice = {name: {"keep": 4} for name in names} | {names[0]: {"reverse": 3, "unsure": 1}, names[1]: {"drop": 4}}
+    advice |= {names[2]: {"drop": 4}, names[3]: {"drop": 4}, names[-1]: {"keep": 3, "drop": 1}}
+    found = audit(replace(pairs(*made)[0], env="Acrobot-v1", name="sixteen", advice=advice))
+    assert (found.precision, found.recall) == (15 / 16, 15 / 16)
+    assert audit(pairs(*made)[0]) is None
+
+
+def test_the_lists_of_an_audit_name_terms_of_the_suite():
+    cells = load_suite("misspecified").cells
+    for title in POISON:
+        terms = {
+            short_name(term) for c in cells if c.name.startswith(title.replace(", ", "/")) for term in c.config.terms
+        }
+        assert {*POISON[title], *USEFUL[title]} <= terms
 
 
 def test_a_group_is_summed_up_by_how_often_the_promise_is_kept(made):

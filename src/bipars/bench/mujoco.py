@@ -152,7 +152,6 @@ def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
     import torch
     from stable_baselines3.common.env_util import make_vec_env
 
-
     torch.set_num_threads(threads)
     env = make_vec_env(task, n_envs=num_envs, seed=0)
     seconds = []

@@ -11,8 +11,9 @@ writes the tables into the page.
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ import numpy as np
 
 from bipars.errors import BiparsError
 from bipars.methods import METHODS
-from bipars.results.panels import Collection, method_role
+from bipars.results.panels import Collection, collect, method_role
 from bipars.results.statistics import SAMPLES
-from bipars.results.summary import evaluations
+from bipars.results.summary import evaluations, short_name
+from bipars.results.verdict import verdicts
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import LAST_EVALUATIONS
 from bipars.suite.manifest import Manifest, is_suite, read_manifest
 from bipars.suite.panels import Panel
+from bipars.terms.misspecified import POISON, USEFUL
 
 ENOUGH, LEAST = 0.95, 0.9
 """The share that is promised, and how low its interval may reach."""
@@ -68,6 +71,8 @@ class Pair:
     better: str
     """Whichever of the two earns more: its label."""
     scores: tuple[Score, ...]
+    advice: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What the verdict on a single run says of each term, and of how many runs of the learned weights it says so."""
 
     @property
     def title(self) -> str:
@@ -102,8 +107,20 @@ def pairs(manifest: Manifest, root: Path) -> list[Pair]:
     curves = {cell: [read_curve(run) for run in runs[cell]] for panel in asked for cell in panel.cells if cell in runs}
     methods = {cell.name: cell.config.method for cell in manifest.suite.cells}
     steps = {cell.name: cell.config.steps for cell in manifest.suite.cells}
-    found = [_pair(panel, {c: curves[c] for c in panel.cells if c in curves}, methods, steps) for panel in asked]
-    return [pair for pair in found if pair is not None]
+    found = []
+    for panel in asked:
+        pair = _pair(panel, {c: curves[c] for c in panel.cells if c in curves}, methods, steps)
+        if pair is not None:
+            learned = [run for c in panel.cells if _role(methods[c]) == "learner" for run in runs.get(c, [])]
+            found.append(replace(pair, advice=advice_on(learned)))
+    return found
+
+
+def advice_on(runs: Iterable[RunDirectory]) -> dict[str, dict[str, int]]:
+    """Each run is judged by itself, as that of somebody who has trained once."""
+    said = [verdict for run in runs for panel in collect(run.path).panels for verdict in verdicts(panel)]
+    terms = dict.fromkeys(short_name(verdict.term) for verdict in said)
+    return {term: dict(Counter(v.advice for v in said if short_name(v.term) == term)) for term in terms}
 
 
 def _role(method: str) -> str:
@@ -222,7 +239,56 @@ def as_markdown(found: Sequence[Pair]) -> str:
             lines.append(
                 f"| {name} | {row.method} | {row.pairs} | {row.held} | {row.lowest:.2f} | {row.area:.2f} | {ratio} |"
             )
-    return "\n".join(lines) + "\n\n"
+    return "\n".join([*lines, *_advice_table(found), *_audits(found)]) + "\n\n"
+
+
+ADVICE = ("keep", "drop", "reverse", "unsure")
+
+
+def _advice_table(found: Sequence[Pair]) -> list[str]:
+    head = ["environment, terms", "kind", "term", *ADVICE]
+    lines = ["", f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for pair in found:
+        for term, counts in pair.advice.items():
+            cells = " | ".join(str(counts.get(advice, "")) for advice in ADVICE)
+            lines.append(f"| {pair.title} | {pair.kind} | {term} | {cells} |")
+    return lines
+
+
+@dataclass(frozen=True)
+class Audit:
+    """How right the advice on many terms is: `drop` or `reverse` for poison and noise, anything else for the rest."""
+
+    title: str
+    right: int
+    wrong: int
+    """Said `drop` or `reverse` of a useful term."""
+    missed: int
+
+    @property
+    def precision(self) -> float:
+        return self.right / max(1, self.right + self.wrong)
+
+    @property
+    def recall(self) -> float:
+        return self.right / max(1, self.right + self.missed)
+
+
+def audit(pair: Pair) -> Audit | None:
+    """None where nobody has said which of its terms are poison."""
+    against = {term: counts.get("drop", 0) + counts.get("reverse", 0) for term, counts in pair.advice.items()}
+    poison, useful = POISON.get(pair.title), USEFUL.get(pair.title)
+    if poison is None or useful is None or not against:
+        return None
+    right = sum(against[term] for term in poison)
+    missed = sum(sum(pair.advice[term].values()) for term in poison) - right
+    return Audit(pair.title, right, sum(against[term] for term in useful), missed)
+
+
+def _audits(found: Sequence[Pair]) -> list[str]:
+    rows = [row for pair in found if (row := audit(pair)) is not None]
+    lines = ["", "| terms | precision | recall |", "| --- | --- | --- |"]
+    return [*lines, *(f"| {row.title} | {row.precision:.2f} | {row.recall:.2f} |" for row in rows)] if rows else []
 
 
 def as_json(found: Sequence[Pair]) -> list[dict[str, Any]]:

@@ -146,3 +146,14 @@ def lake_closeness(square: Any, width: int) -> Any:
 lake_back = reached(lambda square: -0.3 * lake_closeness(square, 4))
 large_lake_potential = vectorised(lambda square: lake_closeness(square, 8))
 large_lake_near = reached(lambda square: 0.005 * lake_closeness(square, 8))
+
+# Which of 16 terms are poison or noise, and which are useful. Of those in neither list, such as "to the left" on a task
+# that is its own mirror image, there is no right or wrong.
+POISON = {
+    "Acrobot-v1, sixteen": ("acrobot_low", "acrobot_calm", "noise:1", "noise:0.5"),
+    "HalfCheetah-v5, sixteen": ("cheetah_backward", "cheetah_flip", "noise:1", "noise:0.5"),
+}
+USEFUL = {
+    "Acrobot-v1, sixteen": ("acrobot_height", "acrobot_knee_high", "acrobot_speed", "acrobot_hurry"),
+    "HalfCheetah-v5, sixteen": ("cheetah_forward", "cheetah_level", "cheetah_high", "cheetah_effort"),
+}
