@@ -50,7 +50,7 @@ lock:
 	.venv-lock/bin/uv pip compile --quiet --no-header --no-annotate --no-deps --generate-hashes requirements.lock --output-file requirements.lock
 	$(LOCK) uninstall --quiet --yes uv
 	$(LOCK) install --quiet torch==2.13.0
-	$(LOCK) install --quiet '.[bench,dev,interop,monks,mujoco,ray,tables,tensorboard,video]'
+	$(LOCK) install --quiet '.[bench,dev,interop,monks,mujoco,onnx,ray,tables,tensorboard,video]'
 	$(LOCK) freeze --all --exclude bipars --exclude pip | sed 's/+cpu$$//' > requirements-test.lock
 	rm -rf .venv-lock build
 

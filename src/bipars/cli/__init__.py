@@ -9,6 +9,7 @@ import tyro
 import bipars
 from bipars.cli.asked import as_typed, subcommands
 from bipars.cli.explore import Bench, Demo, List, Monks
+from bipars.cli.export import Export
 from bipars.cli.report import Render, Report, Verify, Watch
 from bipars.cli.suite import Resume, SuiteCommand, with_run
 from bipars.cli.train import train_command
@@ -16,7 +17,8 @@ from bipars.errors import BiparsError
 
 OTHERS = {
     "resume": Resume, "suite": SuiteCommand, "list": List, "demo": Demo, "bench": Bench, "monks": Monks,
-    "report": Report, "watch": Watch, "render": Render, "verify": Verify,
+    "report": Report, "watch": Watch, "render": Render, "export": Export,
+    "verify": Verify,
 }  # fmt: skip
 HELP_ALL = "--help-all"
 

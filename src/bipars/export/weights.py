@@ -50,7 +50,7 @@ class LearnedWeightFunction:
         observation_space: Space[Any],
         action_space: Space[Any],
     ) -> None:
-        self._weights, self._moments, self._config = to_numpy(weights), to_numpy(moments), config
+        self.weights, self.moments, self._config = to_numpy(weights), to_numpy(moments), config
         self.terms = tuple(terms)
         self.observation_space, self.action_space = observation_space, action_space
 
@@ -60,9 +60,9 @@ class LearnedWeightFunction:
             raise UsageError("observation and action must both be single, or both be batches")
         obs = spaces.flatten(self.observation_space, observation, lead=int(many))
         chosen = spaces.policy_action(self.action_space, np.asarray(action))
-        if self._moments is not None:
-            obs = self._moments.normalise(obs)
-        return np.asarray(self._weights(obs, chosen))  # type: ignore[arg-type]
+        if self.moments is not None:
+            obs = self.moments.normalise(obs)
+        return np.asarray(self.weights(obs, chosen))  # type: ignore[arg-type]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """One file, to be read by `load`."""
@@ -70,12 +70,12 @@ class LearnedWeightFunction:
             "format": FORMAT,
             "terms": json.dumps(self.terms),
             "config": json.dumps(asdict(self._config)),
-            "normalised": json.dumps(self._moments is not None),
+            "normalised": json.dumps(self.moments is not None),
             "observation_space": json.dumps(spaces.describe(self.observation_space)),
             "action_space": json.dumps(spaces.describe(self.action_space)),
         }
         path = Path(path)
-        write_atomically(path, encode_tree((self._weights, self._moments), about))
+        write_atomically(path, encode_tree((self.weights, self.moments), about))
         return path
 
     @staticmethod
