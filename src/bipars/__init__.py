@@ -7,7 +7,7 @@ from bipars import envs
 if TYPE_CHECKING:
     from bipars.agent import BiPaRS, compare
     from bipars.errors import BiparsError
-    from bipars.export import LearnedWeightFunction
+    from bipars.export import LearnedWeightFunction, shaped_env
     from bipars.integrations.callbacks import Callback, TensorBoard
     from bipars.integrations.trackers import MLflow, WandB
     from bipars.methods import Method
@@ -48,6 +48,7 @@ _HOMES = {
     "Report": "report.report",
     "compare": "agent",
     "load_results": "results.table",
+    "shaped_env": "export",
 }
 
 __version__ = "0.2.0"
@@ -55,6 +56,7 @@ __all__ = [
     "BiPaRS", "BiparsError", "Callback", "Config", "DDPGConfig", "DDPGUpperConfig", "DPBAConfig",
     "LearnedWeightFunction", "MLflow", "Method", "PPOConfig", "Potential", "Report", "RewardTerm", "TensorBoard",
     "TermLogger", "UpperConfig", "WandB", "WeightConfig", "__version__", "compare", "envs", "load_results",
+    "shaped_env",
 ]  # fmt: skip
 
 

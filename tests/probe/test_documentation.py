@@ -232,6 +232,7 @@ WHOLE = [
     ["report", "x"],
     ["watch", "x"],
     ["render", "x"],
+    ["export", "x"],
     ["verify", "x"],
 ]
 """Every command with as little as it needs."""

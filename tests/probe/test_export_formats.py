@@ -1,9 +1,11 @@
 """`bipars export`: numbers, configuration of other frameworks, and ONNX graphs that say what the weights say."""
 
 import json
+import re
 import sys
 from types import SimpleNamespace
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -90,7 +92,9 @@ def test_names_in_a_strangers_run_stay_strings(tmp_path):
     assert code["FACTORS"] == {bad: 0.25}
 
 
-def test_what_cannot_be_exported_is_said(learned, tmp_path, capsys):
+def test_what_cannot_be_exported_is_said(learned, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("bipars.settings.importing._withheld", {})  # one process, several commands
+
     def refused(root, to, *more):
         assert export(root, to, *more) == 2
         return capsys.readouterr().err
@@ -172,3 +176,57 @@ def test_a_saved_agent_is_exported(tmp_path):
     pytest.importorskip("onnx")
     assert export(tmp_path / "agent", "onnx", "--out", tmp_path / "w.onnx") == 0
     assert (tmp_path / "w.onnx").stat().st_size > 100
+
+
+def near(obs, action, next_obs, info):
+    return 1.0
+
+
+def calm(obs, action, next_obs, info):
+    return -abs(float(obs[2]))
+
+
+MINE = [bipars.RewardTerm("near", near), bipars.RewardTerm("import:my.calm", calm)]
+
+
+def test_numbers_shape_any_environment(tmp_path):
+    env = bipars.shaped_env(gymnasium.make("Pendulum-v1"), MINE, {"near": 0.5, "calm": 2.0})
+    obs, _ = env.reset(seed=0)
+    _, reward, _, _, info = env.step(np.zeros(1, np.float32))
+    assert reward == pytest.approx(info["true_reward"] + 0.5 - 2.0 * abs(obs[2]))
+    assert info["weight/near"] == 0.5
+
+
+def test_a_schedule_is_replayed_by_steps_of_all_environments(tmp_path):
+    file = tmp_path / "schedule.json"
+    file.write_text(json.dumps({"steps": [0, 4], "weights": {"near": [1.0, -1.0], "calm": [0.0, 0.0]}}))
+
+    def weights(env, action, key="weight/near"):
+        env.reset(seed=0)
+        return [np.ravel(env.step(action)[4][key])[0] for _ in range(4)]
+
+    one = np.zeros(1, np.float32)
+    assert weights(bipars.shaped_env(gymnasium.make("Pendulum-v1"), MINE, file), one) == [1.0] * 4
+    assert weights(bipars.shaped_env(gymnasium.make("Pendulum-v1"), MINE, file, num_envs=2), one) == [1, 1, -1, -1]
+    several = gymnasium.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="sync")
+    assert weights(bipars.shaped_env(several, MINE, file), np.zeros((2, 1), np.float32)) == [1, 1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({"near": 1.0}, "no weight for the term 'import:my.calm'; it has 'near'"),
+        ({"near": 1.0, "calm": float("nan")}, "expected 1 finite numbers"),
+        ({"near": 1.0, "calm": "much"}, "expected 1 finite numbers"),
+        ('{"weights": {"near": [1, 2], "calm": [1, 2]}, "steps": [5, 6]}', "expected 0 and then ever larger ones"),
+        ('{"weights": {"near": [1], "calm": [1, 2]}, "steps": [0, 6]}', "expected 2 finite numbers"),
+        ("[" * 100_000, "cannot be read"),
+        ("{}", "expected a file of `bipars export"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(weights, says, tmp_path):
+    if isinstance(weights, str):
+        (tmp_path / "w.json").write_text(weights)
+        weights = tmp_path / "w.json"
+    with pytest.raises(UsageError, match=re.escape(says)):
+        bipars.shaped_env(gymnasium.make("Pendulum-v1"), MINE, weights)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import gymnasium
 import jax
@@ -110,6 +110,15 @@ class LearnedWeightFunction:
         return LearnedWeightFunction(weights, moments, config, terms, observation_space, action_space)
 
 
+class FrozenWeights(Protocol):
+    """A weight function as environments use it."""
+
+    observation_space: Space[Any]
+    action_space: Space[Any]
+
+    def __call__(self, observation: Any, action: Any) -> np.ndarray: ...
+
+
 class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
     """An environment whose reward is the true reward plus every term times its learned, frozen weight.
 
@@ -119,7 +128,7 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
     def __init__(
         self,
         env: gymnasium.Env[Any, Any],
-        weight_function: LearnedWeightFunction,
+        weight_function: FrozenWeights,
         terms: Sequence[RewardTerm],
         true_reward: TrueReward,
         term_params: Sequence[Any] = (),
@@ -151,7 +160,7 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
 
 
 def shape(
-    env: Any, weight_function: LearnedWeightFunction, terms: Sequence[RewardTerm], true_reward: TrueReward, params: Any
+    env: Any, weight_function: FrozenWeights, terms: Sequence[RewardTerm], true_reward: TrueReward, params: Any
 ) -> Any:
     """An environment of whatever kind with the true reward plus every term times its frozen weight."""
     if isinstance(env, gymnasium.Env):
@@ -169,7 +178,7 @@ def shape(
     return ShapedVecEnv.with_weights(env, weight_function, evaluator)
 
 
-def check_spaces(weight_function: LearnedWeightFunction, env: Any) -> None:
+def check_spaces(weight_function: FrozenWeights, env: Any) -> None:
     """Refuses environments that the weights were not learned for."""
     for name in ("observation_space", "action_space"):
         expected, found = getattr(weight_function, name), spaces.without_unusable(getattr(env, name))[0]
