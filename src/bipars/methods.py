@@ -1,7 +1,7 @@
 """Every method as one row: which learner, what weights the terms get, and who moves them.
 
-An upper level is put together here as optimisers are in optax: an estimator, wrappers around it, a schedule that says
-when phi steps, and wrappers around that. Adding a row does not touch the loop.
+An upper level is put together here as optimisers are in optax: an estimator, a schedule that says when phi steps, and
+wrappers around the schedule. Adding a row does not touch the loop.
 """
 
 from collections.abc import Callable, Mapping

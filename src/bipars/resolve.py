@@ -1,4 +1,4 @@
-"""From what was asked for to what it comes to: every default filled in, and what does not fit together refused."""
+"""Resolves a configuration: fills in every default and refuses settings that do not fit together."""
 
 import math
 from dataclasses import fields, replace

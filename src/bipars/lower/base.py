@@ -1,4 +1,4 @@
-"""The lower level's one protocol, and what it tells the upper level of every step.
+"""The lower level's one protocol, and what it tells the upper level about every step.
 
 PPO and DDPG are siblings behind it. A round is `prepare`, then `learn`: the upper level calls `learn` and says, by a
 `Hook`, what it does itself after every step of theta.

@@ -1,9 +1,9 @@
 """A control group: at first, half of the environments are left to a policy that learns from the true reward alone.
 
-Both policies are PPO's, start alike, and learn each from its own environments. What the terms are worth is then
+Both are trained by PPO from the same initial parameters, each on its own environments. What the terms are worth is then
 measured within the run, by the true returns of the two groups. Once that is known, the better policy goes on with all
-environments: with the terms, where they have won, and without them, until there is evidence for them, where they have
-lost.
+environments. If the terms have won, it keeps using them; if they have lost, it goes without them until there is
+evidence for them.
 """
 
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
-"""The upper level: `init` and `update`, twice.
+"""The upper level: two protocols, each with `init` and `update`.
 
 An *upper level* moves phi: `update` takes the lower level through a round and says when phi steps. `schedule.py` has
-four (`Fixed`, `Interleaved`, `Deferred`, `ByRound`) and `rcpo.py` one; `trust.py`, `baseline.py` and `MeasuredUnits` in
-`deterministic.py` wrap one and change what it learns from.
+four (`Fixed`, `Interleaved`, `Deferred`, `ByRound`), `rcpo.py` and `hepo.py` one each; `WeightsByEvidence` in
+`evidence.py` and `MeasuredUnits` in `deterministic.py` wrap one.
 
 An *estimator* is how the true return depends on phi through theta': `update` turns one step of theta into one gradient
-of phi. `mgl.py`, `imgl.py`, `unrolled.py`, `em.py` are estimators; `noise_penalty.py` wraps one.
+of phi. `mgl.py`, `imgl.py`, `unrolled.py` and `em.py` are estimators.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The upper level of appendix C: how the true return of a deterministic policy moves with phi.
 
-By the deterministic policy gradient theorem the true return climbs with `mean_i Q(s_i, mu(s_i))` (Q held), and the
-policy itself climbs `mean_i Q~(s_i, mu_theta(s_i), z_phi(s_i))`: theta' depends on phi through the last argument.
+By the deterministic policy gradient theorem the true return climbs with `mean_i Q(s_i, mu(s_i))` (Q held fixed), and
+the policy itself climbs `mean_i Q~(s_i, mu_theta(s_i), z_phi(s_i))`: theta' depends on phi through the last argument.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""Weights by evidence: how much of the true gradient does each term's explain?
+"""Weights by evidence: how much of the true gradient does each term's gradient explain?
 
 Every part of a batch has a policy gradient of the true reward, g_0, and one of each term, g_k. The mean of g_0 is the
-true gradient v; a batch shows it, and those of the terms, with noise. Of all combinations of the g's, the one that is
-closest to v on average,
+true gradient v; a batch gives noisy estimates of it and of the terms' gradients. Of all combinations of the g's, the
+one that is closest to v on average,
 
     min over beta of E |v - sum_j beta_j g_j|^2:      M beta = b,      M_jl = E <g_j, g_l>,      b_j = E <v, g_j>,
 
@@ -11,8 +11,8 @@ points up the true return and is less noisy than the reward gets a large weight,
 and noise none. b_j is estimated by products of *different* parts of a batch: noise then agrees with nothing, however
 large it is.
 
-That is what meta-gradient learning climbs, d J(theta') / d z_k = <v, g_k>, with the square of the step's length as its
-price: so the best weights follow at once, without a step size.
+That is what meta-gradient learning climbs, d J(theta') / d z_k = <v, g_k>, penalised by the squared length of the step:
+the best weights follow at once, without a step size.
 """
 
 from dataclasses import dataclass, replace

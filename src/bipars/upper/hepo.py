@@ -1,4 +1,4 @@
-"""Heuristic enhanced policy optimisation (HEPO; Lee, Hong and Agrawal, arXiv 2507.05328), a relative to compare with.
+"""Heuristic enhanced policy optimisation (HEPO; Lee, Hong and Agrawal, arXiv 2507.05328), for comparison.
 
 Two policies act, each in half of the environments. pi_H learns from the heuristic reward alone, here the sum of all
 terms. pi maximises J + H, the true return and the heuristic one, subject to J(pi) >= J(pi_H):
@@ -9,7 +9,7 @@ Both learn from all samples, by the advantages of the policy that acted and the 
 a normalised advantage, so A_r + z A_h with z = 1 / (1 + alpha) stands for (1 + alpha) A_r + A_h: the multiplier is one
 weight of all terms.
 
-As in the authors' code, A_r and A_h are normalised each by itself; the gradient of alpha is the median of its newest
+As in the authors' code, A_r and A_h are normalised separately; the gradient of alpha is the median of its newest
 estimates, clipped; and Adam steps on it. Their multiplier may become negative, ours is that of an inequality.
 """
 

@@ -3,8 +3,6 @@
     h  <-  (I + alpha H) h + alpha M,      H = Hessian of the modified objective, M as in `mgl.py`
 
 with h = d theta/d phi, n x m. Three readings of H (appendix A.1): exact, outer product of gradients, or zero.
-
-Ours: h may forget, by a factor per step. The noise of old minibatches else pushes phi the same way for good.
 """
 
 from dataclasses import dataclass

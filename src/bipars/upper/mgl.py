@@ -5,7 +5,8 @@
 is an n x m matrix. It is never built: multiplying from the left by v = grad J(theta') first leaves one number per
 sample, the cotangent of its advantage.
 
-dA~_i/dphi is the paper's sum of gamma^t f dz/dphi (equation 8): V~ is held constant.
+dA~_i/dphi is the paper's sum of gamma^t f dz/dphi (equation 8), or of (gamma lambda)^t f dz/dphi (`upper.horizon`): V~
+is held constant.
 """
 
 from dataclasses import dataclass

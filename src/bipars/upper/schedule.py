@@ -1,6 +1,6 @@
 """When phi steps: after every step of theta, after all of a round's, or once per round. Or never.
 
-Each is an upper level around an estimator. Which minibatches phi learns from is decided here, too.
+All but `Fixed` are upper levels around an estimator. Which minibatches phi learns from is decided here, too.
 """
 
 from collections.abc import Sequence

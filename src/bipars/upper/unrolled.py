@@ -3,7 +3,7 @@
     m'     = b1 m + (1 - b1) g~(theta, phi)          the step's own gradient, remembered
     theta' = theta + rate * m'                       rate = alpha / ((1 - b1^t) (sqrt(v^) + eps)), held constant
 
-Backwards through these lines, newest step first, two gradients are carried: of J with respect to theta and to m. Each
+Going backwards, newest step first, we carry two gradients: of J with respect to theta and to m. Each
 step adds its pull-back to the gradient of phi. Only K steps are kept, nothing of size n x m.
 """
 
