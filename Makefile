@@ -1,6 +1,6 @@
 # make demo   trains three agents, prints what was learned about a reward term, writes demo/report.html
 # make test   style, types and the whole test suite
-# make docs   writes the tables of docs/metrics.md and docs/runs.md
+# make docs   writes the tables of docs/metrics.md, docs/runs.md and docs/benchmark.md
 # All make their own virtual environment in .venv when there is none.
 
 PYTHON ?= python3
@@ -25,6 +25,7 @@ lint: $(TESTABLE)
 docs: $(INSTALLED)
 	$(BIN)/python -m bipars.metrics docs/metrics.md
 	$(BIN)/python -m bipars.bench.faults docs/runs.md results/faults
+	test ! -e results/misspecified/pairs.json || $(BIN)/python -m bipars.report.pairs results/misspecified/pairs.json docs/benchmark.md
 
 $(INSTALLED): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

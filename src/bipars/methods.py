@@ -97,7 +97,7 @@ class Method:
             return self.own_lower(config, spaces, num_terms)
         learns = self.learns_weights and config.weights_from is None
         if self.deterministic:
-            return DDPG(config.ddpg, spaces, num_terms, learns, self.shows_weights, config.threads)
+            return DDPG(config.ddpg, spaces, num_terms, learns, self.shows_weights)
         if learns and config.upper.control_group:
             control = PPO(config.ppo, spaces, num_terms, threads=config.threads)
             treated = replace(control, learns_weights=True, per_term=True)
@@ -108,7 +108,6 @@ class Method:
             num_terms,
             learns,
             self.shows_weights,
-            config.upper.relative_value_loss,
             holds_statistics=config.weights_from is not None,
             threads=config.threads,
         )
@@ -235,7 +234,7 @@ def ddpg_imgl(config: ResolvedConfig, lower: DDPG) -> UpperLevel:
 DETERMINISTIC_LEARNING_RATE = 1e-4
 """Step size of phi over DDPG, which takes many more steps than PPO: at 5e-4 the weights outrun the policy."""
 
-ROUND_SETTINGS = ("sampling", "relative_value_loss")
+ROUND_SETTINGS = ("sampling",)
 ADVANTAGE_SETTINGS = (*ROUND_SETTINGS, "horizon", "follow_weights", "control_group")
 
 METHODS: dict[str, Method] = {

@@ -4,7 +4,7 @@ The objective is one scalar function of a sample's log probability ratio and its
 of it, in theta or in the advantages, takes it from here: to optimise another function, change one line.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -79,25 +79,13 @@ def log_ratios(policy: Theta, samples: Samples) -> tuple[Float[Array, " sample"]
     return known.value - samples.log_prob, known
 
 
-def surrogate_gradients(
-    policy: Theta,
-    samples: Samples,
-    advantages: Sequence[Float[Array, " sample"]],
-    objective: Objective,
-    equal: Bool[Array, ""] | bool = False,
-) -> list[Theta]:
-    """Of `surrogate`, for several advantages of the same samples, for little more than the price of one.
-
-    Where they are `equal`, for the price of one.
-    """
+def surrogate_gradient(
+    policy: Theta, samples: Samples, advantage: Float[Array, " sample"], objective: Objective
+) -> Theta:
+    """Of `surrogate`, by the gradients of every sample, which both levels may share."""
     log_ratio, gradients = log_ratios(policy, samples)
-    factors = jnp.stack([slopes(objective, log_ratio, advantage) / log_ratio.size for advantage in advantages])
-    sums = jax.lax.cond(
-        equal,
-        lambda: jax.tree.map(lambda x: jnp.broadcast_to(x, (len(factors), *x.shape[1:])), gradients.sums(factors[:1])),
-        lambda: gradients.sums(factors),
-    )
-    return [jax.tree.map(lambda x, i=i: x[i], sums) for i in range(len(factors))]
+    factors = slopes(objective, log_ratio, advantage) / log_ratio.size
+    return jax.tree.map(lambda x: x[0], gradients.sums(factors[None]))
 
 
 def discounted_suffix_sums(

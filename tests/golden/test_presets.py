@@ -120,7 +120,7 @@ def test_deterministic_methods_penalise_noise_unless_they_look_back_to_the_start
 
 OTHER_VALUES = {
     "sampling": "round", "second_order": "exact", "unroll": 2, "horizon": "gamma-lambda",
-    "follow_weights": False, "relative_value_loss": False, "control_group": True,
+    "follow_weights": False, "control_group": True,
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bipars.lower.base import LowerStep
 from bipars.nets.mlp import count_parameters, ravel
-from bipars.objective import ClippedObjective, Samples, surrogate, surrogate_gradients
+from bipars.objective import ClippedObjective, Samples, surrogate, surrogate_gradient
 from bipars.upper.imgl import IncrementalMetaGradient
 from bipars.upper.mgl import advantage_jacobian, pull_back
 from bipars.upper.schedule import Pending
@@ -65,7 +65,7 @@ def test_true_gradient_is_the_policy_gradient_of_the_exact_return(problem):
     policy, _, samples = problem
     expected = jax.grad(lambda p: exact_return(p, TRUE))(policy)
     assert_same(
-        jax.tree.map(lambda x: HORIZON * x, surrogate_gradients(policy, samples, [samples.true_advantage], CLIPPED)[0]),
+        jax.tree.map(lambda x: HORIZON * x, surrogate_gradient(policy, samples, samples.true_advantage, CLIPPED)),
         expected,
     )
 

@@ -12,7 +12,7 @@ from bipars.nets.mlp import ravel
 from bipars.nets.policies import GaussianPolicy
 from bipars.nets.spaces import BoxActions, DiscreteActions, Spaces
 from bipars.nets.weights import make_weights
-from bipars.objective import log_ratios, surrogate_gradients
+from bipars.objective import log_ratios, surrogate_gradient
 from bipars.settings.resolved import ResolvedWeights
 from bipars.upper.mgl import MetaGradient
 from bipars.upper.mgl import discounted_prefix_sums as prefix_sums_in_jax
@@ -94,7 +94,7 @@ def test_the_meta_gradient_is_that_of_jax(continuous, num_terms, form):
     samples, after = problem.samples(), moved(problem.policy, jax.random.key(7))
     log_ratio, _ = log_ratios(problem.policy, samples)
     assert 0 < np.sum(np.abs(np.exp(log_ratio) - 1) > CLIP) < log_ratio.size
-    v = surrogate_gradients(after, samples, [samples.true_advantage], CLIPPED)[0]
+    v = surrogate_gradient(after, samples, samples.true_advantage, CLIPPED)
     step = LowerStep(problem.policy, samples)
     expected, _ = MetaGradient(CLIPPED).update((), step, After(after, samples, v), problem.weights)
 

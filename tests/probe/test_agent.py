@@ -226,12 +226,12 @@ def test_numpy_numbers_become_pythons_and_infinite_means_no_bound():
         seed=np.int64(3),
         env_options={"force": np.float32(2.5), "sizes": (1, 2)},
         ppo=PPOConfig(
-            clip=np.float32(0.25), policy_hidden=[np.int32(4)], max_grad_norm=np.inf, relative_value_loss=np.True_
+            clip=np.float32(0.25), policy_hidden=[np.int32(4)], max_grad_norm=np.inf, normalise_returns=np.True_
         ),
         weights=WeightConfig(low=-np.inf, high=np.inf, initial=jnp.float32(0.5), max_grad_norm=float("inf")),
     )
     assert configure(config.to_dict()) == config
     assert [type(x) for x in (config.seed, config.ppo.clip, config.ppo.policy_hidden[0])] == [int, float, int]
-    assert config.ppo.relative_value_loss is True
+    assert config.ppo.normalise_returns is True
     assert (config.weights.low, config.weights.high, config.weights.max_grad_norm) == (None, None, None)
     assert config.ppo.max_grad_norm is None

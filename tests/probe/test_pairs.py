@@ -8,17 +8,15 @@ import pytest
 
 from bipars.cli import main
 from bipars.errors import UsageError
+from bipars.metrics import BEGIN, END, with_tables
 from bipars.report.build import write_report
 from bipars.report.pairs import (
-    BEGIN,
-    END,
     as_markdown,
     audit,
     from_json,
     pairs,
     share_interval,
     summaries,
-    with_tables,
 )
 from bipars.report.suite_files import write_pairs
 from bipars.results.panels import collect
@@ -143,10 +141,10 @@ def test_the_tables_go_to_files_and_into_a_page(made, tmp_path):
     assert write_pairs(manifest, root) == ["pairs.json", "pairs.md"]
     found = from_json(json.loads((root / "pairs.json").read_text()))
     assert found == pairs(manifest, root)
-    page = with_tables(f"Before.\n{BEGIN}old\n{END}After.\n", found)
+    page = with_tables(f"Before.\n{BEGIN}old\n{END}After.\n", [as_markdown(found)])
     assert page == f"Before.\n{BEGIN}{as_markdown(found)}{END}After.\n"
     assert "| cartpole, harmful | harmful | held back | 240,000 | 1.00 |" in page
-    assert with_tables(page, found) == page
+    assert with_tables(page, [as_markdown(found)]) == page
 
 
 def test_the_page_shows_all_pairs(made):

@@ -23,8 +23,6 @@ class LowerStep(NamedTuple):
     """theta."""
     samples: Any
     """The minibatch."""
-    gradient: Any = None
-    """g~: of the modified return on these samples, where it has been computed anyway."""
     optimiser: Any = None
     """Adam's state after the step."""
     times: Float[Array, ""] | None = None

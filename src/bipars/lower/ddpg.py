@@ -92,7 +92,6 @@ class DDPG:
     """Whether an upper level asks for a critic of the true reward."""
     shows_weights: bool = False
     """Explicit mapping: the policy takes z(s) as an input."""
-    threads: int = 1
 
     @property
     def policy_adam(self) -> optax.GradientTransformation:

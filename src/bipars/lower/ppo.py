@@ -23,7 +23,7 @@ from bipars.objective import (
     Samples,
     log_ratios,
     surrogate,
-    surrogate_gradients,
+    surrogate_gradient,
 )
 from bipars.rollout.batch import Batch
 from bipars.settings.config import PPOConfig
@@ -31,6 +31,8 @@ from bipars.settings.config import PPOConfig
 LOGGED_SAMPLES = 1024
 """Samples of a round by which the policy's move and its entropy are measured."""
 
+TRUE = 1
+"""The critic of the true reward, where there are two, is the second."""
 RATES = 0.01, 1.0
 """Between which `target_kl` moves the step size, in units of the one that is set."""
 FARTHEST = 5.0
@@ -65,8 +67,6 @@ class PPO:
     """Whether an upper level asks for true advantages, and so for a critic of the true reward."""
     shows_weights: bool = False
     """Explicit mapping: the policy takes z(s) as an input."""
-    relative_true_loss: bool = True
-    """Divide the error of the true critic by its target's variance."""
     holds_statistics: bool = False
     """The statistics of observations came with the weights, and stay."""
     threads: int = 1
@@ -236,11 +236,11 @@ class PPO:
         if samples.log_prob_gradients is None:
             gradient = self.modified_gradient(learner.policy, weights, samples)
         else:
-            (gradient,) = surrogate_gradients(learner.policy, samples, [samples.modified_advantage], self.objective)
+            gradient = surrogate_gradient(learner.policy, samples, samples.modified_advantage, self.objective)
         policy, optimiser = ascend(
             learner.policy, learner.policy_optimiser, self.policy_adam, gradient, times=rate * learner.rate
         )
-        step = LowerStep(learner.policy, samples, gradient, optimiser, rate * learner.rate)
+        step = LowerStep(learner.policy, samples, optimiser, rate * learner.rate)
         log = {"policy_gradient_norm": optax.tree.norm(gradient)}
         return learner._replace(policy=policy, policy_optimiser=optimiser), step, log
 
@@ -257,8 +257,7 @@ class PPO:
         if self.shows_weights:
             return After(policy, samples, None)
         assert samples.true_advantage is not None
-        v = surrogate_gradients(policy, samples, [samples.true_advantage], self.objective)[0]
-        return After(policy, samples, v)
+        return After(policy, samples, surrogate_gradient(policy, samples, samples.true_advantage, self.objective))
 
     @compiled(static="hook")
     def _value_steps(
@@ -271,13 +270,12 @@ class PPO:
         hook: Hook,
     ) -> tuple[tuple[MLP, ...], tuple[optax.OptState, ...], dict[str, Array]]:
         """The critics' steps, on the minibatches of theta's."""
-        relative = (self.config.relative_value_loss, self.relative_true_loss)
 
         def one_step(carry: Any, index: Int[Array, " batch"]) -> tuple[Any, dict[str, Array]]:
             critics, optimisers, log = [], [], {}
             seen, counted = obs[index], None if own is None else own[index]
             for i, (critic, optimiser) in enumerate(zip(*carry, strict=True)):
-                loss, slope = jax.value_and_grad(critic_loss)(critic, seen, targets[i][index], relative[i], counted)
+                loss, slope = jax.value_and_grad(critic_loss)(critic, seen, targets[i][index], i == TRUE, counted)
                 move, optimiser = self.value_adam.update(slope, optimiser, critic)
                 critics.append(optax.apply_updates(critic, move))
                 optimisers.append(optimiser)

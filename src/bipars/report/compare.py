@@ -12,13 +12,11 @@ from bipars.program import complete
 from bipars.resolve import as_asked
 from bipars.results.panels import (
     COMPARISON,
-    CRITIC_LOSS,
     WITHOUT,
     Cell,
     Collection,
     Record,
     Role,
-    differences,
     method_role,
 )
 from bipars.results.summary import short_name
@@ -88,13 +86,9 @@ def refuse_agents(cell: Cell) -> None:
 
 
 def _lacking(cell: Cell, rival: Cell | None, name: str) -> bool:
-    """Not there, or begun here and perhaps not finished, or with a critic of another kind, which would be compared."""
+    """Not there, or begun here and perhaps not finished."""
     own = {_comparison_directory(record, name) for record in cell.records}
-    return (
-        rival is None
-        or CRITIC_LOSS in differences(rival.config, cell.config)
-        or any(record.run.path.resolve() in own for record in rival.records)
-    )
+    return rival is None or any(record.run.path.resolve() in own for record in rival.records)
 
 
 def _seeds(cell: Cell, name: str, config: ResolvedConfig) -> list[PlannedRun]:

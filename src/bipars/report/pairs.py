@@ -21,6 +21,7 @@ import numpy as np
 
 from bipars.errors import BiparsError
 from bipars.methods import METHODS
+from bipars.metrics import with_tables
 from bipars.results.panels import Collection, collect, method_role
 from bipars.results.statistics import SAMPLES
 from bipars.results.summary import evaluations, short_name
@@ -309,15 +310,6 @@ def pairs_below(collection: Collection) -> list[Pair]:
         return []  # the runs themselves say what is damaged
 
 
-BEGIN, END = "<!-- written by `python -m bipars.report.pairs` -->\n", "<!-- end -->\n"
-"""Between these two lines of docs/benchmark.md stand the tables."""
-
-
-def with_tables(page: str, found: Sequence[Pair]) -> str:
-    before, _, rest = page.partition(BEGIN)
-    return "".join([before, BEGIN, as_markdown(found), END, rest.partition(END)[2]])
-
-
 if __name__ == "__main__":
     source, page = map(Path, sys.argv[1:3])
-    page.write_text(with_tables(page.read_text(), from_json(json.loads(source.read_text()))))
+    page.write_text(with_tables(page.read_text(), [as_markdown(from_json(json.loads(source.read_text())))]))

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from bipars.results.panels import CRITIC_LOSS, Cell, Status, differences
+from bipars.results.panels import Cell, Status, differences
 from bipars.results.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
 from bipars.results.statistics import probability_of_improvement as improvement
 
@@ -174,10 +174,7 @@ def find_notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
     notes = [f"As things stood at step {step:,} of {cell.config.steps:,}"] if early else []
     for other in present.values():
         for setting, (theirs, ours) in differences(other.config, cell.config).items():
-            remedy = ""
-            if setting == CRITIC_LOSS:
-                remedy = f"; bipars report --compare trains {other.config.method} with that, too"
-            notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}{remedy}")
+            notes.append(f"{other.title} was trained with {setting} {theirs}, {cell.title} with {ours}")
         for words, states in LEFT_OUT.items():
             seeds = [str(r.config.seed) for r in other.records if r.status in states]
             if seeds:

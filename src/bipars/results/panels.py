@@ -25,8 +25,6 @@ COMPARISON = "comparison"
 """Directory, beside the seeds of a cell, for the runs that `bipars report --compare` and `--ablate` make."""
 WITHOUT = "without-"
 """How the directories of runs that leave one term out begin."""
-CRITIC_LOSS = "ppo.relative_value_loss"
-"""A setting in which a fair comparison must not differ."""
 
 
 def method_role(method: Method) -> Role:

@@ -24,9 +24,6 @@ def interquartile_mean(values: np.ndarray, axis: int | None = None) -> np.ndarra
     return np.take(ordered, range(cut, count - cut), axis).mean(axis)
 
 
-STATISTICS: dict[str, Statistic] = {"iqm": interquartile_mean, "mean": np.mean, "median": np.median}
-
-
 def interval(
     values: np.ndarray,
     statistic: Statistic = interquartile_mean,

@@ -210,7 +210,6 @@ def _judge_term(
         silent=silent,
         without=None if without is None else estimate(without.at_end("evaluation_return", step)),
         learned=together.returns.get("learned"),
-        plain=together.comparisons.get("plain"),
     )
     return Verdict(term, cell, advice, strength, words.headline(), tuple(words.sentences()), weights, direction, gain)
 

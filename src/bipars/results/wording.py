@@ -127,7 +127,6 @@ class TermWords:
     silent: bool
     without: Estimate | None
     learned: Estimate | None
-    plain: Comparison | None
 
     def headline(self) -> str:
         """A few words, for a table."""

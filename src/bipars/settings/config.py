@@ -44,8 +44,6 @@ class PPOConfig(Settings):
     """Adam's step size for the policy."""
     value_learning_rate: float = 2e-4
     """Adam's step size for the critics."""
-    relative_value_loss: bool = False
-    """Divide the error of V~ by its target's variance: learns faster on sparse rewards than the paper's PPO."""
     adam_epsilon: float = 1e-8
     """What Adam adds to the root of its second moment: gradients of the policy far below it make short steps."""
     max_grad_norm: float | None = None
@@ -139,8 +137,6 @@ class UpperConfig(Settings):
     """Within a round, move the modified advantages along with phi; none: unless its weights are bounded."""
     control_group: bool = False
     """Weigh terms by evidence, beside a policy that learns from the true reward alone; the better of the two leads."""
-    relative_value_loss: bool = True
-    """Divide the error of the true critic V by its target's variance."""
 
     def check(self) -> None:
         self._check_types("upper.")

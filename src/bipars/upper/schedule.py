@@ -210,8 +210,7 @@ class ByRound:
         if self.estimator.needs_jacobian:
             jacobian = advantage_jacobian(state.weights, past, self.discount)  # type: ignore[arg-type]
             samples = samples._replace(advantage_jacobian=jacobian)
-        climbed = self.lower.modified_gradient(past.policy, state.weights, samples)
-        step = LowerStep(past.policy, samples, climbed)
+        step = LowerStep(past.policy, samples)
         after = self.lower.after(policy, fresh)
         gradient, estimator = self.estimator.update(state.estimator, step, after, state.weights)
         moved = (*ascend(state.weights, state.optimiser, self.optimiser, gradient), estimator)
