@@ -99,6 +99,7 @@ class Method:
         if self.deterministic:
             return DDPG(config.ddpg, spaces, num_terms, learns, self.shows_weights)
         if learns and config.upper.control_group:
+            check_two_act(config, ", or upper.control_group False")
             control = PPO(config.ppo, spaces, num_terms, threads=config.threads)
             treated = replace(control, learns_weights=True, per_term=True)
             return ControlGroup(treated, replace(control, threads=1))
@@ -199,13 +200,17 @@ def rcpo(config: ResolvedConfig, lower: PPO) -> UpperLevel:
     return Multiplier(lower, TORQUE_LIMIT)
 
 
-def policy_pair(config: ResolvedConfig, spaces: HasSpaces, num_terms: int) -> PolicyPair:
+def check_two_act(config: ResolvedConfig, remedy: str = "") -> None:
     if config.ppo.num_envs < 2:
         raise UsageError(
             f"ppo.num_envs is {config.ppo.num_envs}; method '{config.method}' has two policies that act side by side, "
-            "and needs at least 2",
+            f"and needs at least 2{remedy}",
             ["ppo.num_envs"],
         )
+
+
+def policy_pair(config: ResolvedConfig, spaces: HasSpaces, num_terms: int) -> PolicyPair:
+    check_two_act(config)
     return PolicyPair(PPO(config.ppo, spaces, num_terms, learns_weights=True, threads=config.threads))
 
 

@@ -96,6 +96,12 @@ METRICS = (
         "clearness of the true gradient",
     ),
     Metric(
+        "evidence_added",
+        "evidence",
+        "1 where the update's batch said something about the true gradient, 0 where the evidence is that of the "
+        "updates before",
+    ),
+    Metric(
         "improvement",
         "evidence",
         "method `hepo`: the true return of its policy minus that of the policy of the terms alone, by their advantages",

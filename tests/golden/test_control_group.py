@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.control import AHEAD, CONTROL, TREATED, TRIAL, UNDECIDED, ControlGroup, Returns
+from bipars.lower.control import AHEAD, CONTROL, TREATED, TRIAL, UNDECIDED, ControlGroup, Returns, give_policy
 from bipars.lower.ppo import PPO
 from bipars.nets.mlp import ravel
 from bipars.nets.policies import as_networks, log_prob_of_sample
@@ -161,13 +161,56 @@ def test_once_something_is_learned_the_terms_have_to_be_level():
     assert int(groups.leader) == TREATED
 
 
-def test_nothing_is_decided_without_episodes():
-    groups, _ = decide(start(), batch(np.ones((TIME, ENVS))), 1.0)
-    assert int(groups.leader) == UNDECIDED
+def test_without_episodes_the_terms_lose_after_half_of_the_run():
+    without = batch(np.ones((TIME, ENVS)))
+    assert int(decide(start(), without, TRIAL[2] - 0.01)[0].leader) == UNDECIDED
+    assert int(decide(start(), without, TRIAL[2])[0].leader) == CONTROL
+
+
+def test_episodes_that_come_seldom_are_counted_for_good():
+    done = np.zeros((TIME, ENVS), bool)
+    done[0, [0, -1]] = True
+    groups = start()
+    for i in range(40):  # one per group in every eighth round
+        groups, _ = decide(groups, batch(np.ones((TIME, ENVS)), done if i % 8 == 0 else None), 0.0)
+    assert np.all(np.asarray(groups.returns.episodes) < 5)
+    assert int(decide(groups, batch(np.ones((TIME, ENVS))), TRIAL[1])[0].leader) != UNDECIDED
+
+
+def test_few_episodes_that_vary_much_against_many_that_vary_little_decide_nothing():
+    """Means are equal: with the errors of the groups mixed up, more than half of these would be decided."""
+    rng, found = np.random.default_rng(0), []
+    ended = np.stack([np.arange(44) < 4, np.arange(44) >= 4], axis=-1)[None]
+    for _ in range(40):
+        returns = Returns.none(2)
+        for _ in range(20):
+            drawn = np.where(np.arange(44) < 4, rng.normal(scale=10, size=44), rng.normal(size=44))
+            returns = returns.update(jnp.asarray(drawn[None]), jnp.asarray(ended))
+            found.append(abs(float(returns.of(0).above(returns.of(1)))))
+    assert np.mean(np.array(found) > 3) < 0.05
+
+
+def test_a_small_spread_around_large_returns_is_measured():
+    drawn = 1000 + 0.3 * np.random.default_rng(0).normal(size=(60, 2))
+    returns = Returns.none(2)
+    for pair in drawn:
+        returns = returns.update(jnp.asarray(pair[None], jnp.float32), jnp.eye(2, dtype=bool)[None])
+    weights = 0.95 ** np.arange(59, -1, -1)
+    mean = weights @ drawn / weights.sum()
+    assert np.allclose(returns.mean, mean, atol=1e-2)
+    assert np.allclose(np.sqrt(returns.var), np.sqrt(weights @ (drawn - mean) ** 2 / weights.sum()), rtol=0.02)
+
+
+def test_who_is_given_a_policy_is_told_that_there_is_a_reward():
+    groups = start()
+    seen = groups.control.scales._replace(low=jnp.zeros(1), high=jnp.ones(1))
+    nothing = groups.treated.scales._replace(low=jnp.zeros(3), high=jnp.zeros(3))
+    given = give_policy(groups.control._replace(scales=seen), groups.treated._replace(scales=nothing)).scales
+    assert np.array_equal(given.never_seen, [True, True, False])
 
 
 def test_returns_that_differ_by_rounding_alone_are_equal():
-    returns = Returns(jnp.full(2, 50.0), jnp.asarray([-200.0, -200.0001]), jnp.zeros(2))
+    returns = Returns(jnp.full(2, 50.0), jnp.asarray([-200.0, -200.0001]), jnp.zeros(2), jnp.full(2, 50.0))
     assert float(returns.of(0).above(returns.of(1))) == 0.0
 
 

@@ -69,6 +69,20 @@ def test_a_faint_signal_adds_up_over_the_whole_of_training():
     assert np.mean(found) == pytest.approx(6.0, abs=0.6)
 
 
+def test_what_is_only_repeated_counts_once():
+    """A task that is solved early: its evidence stands still for the rest of the run."""
+    rng, called = np.random.default_rng(5), {True: 0, False: 0}
+    for _ in range(200):
+        t = np.r_[noise := faded(rng.normal(size=30)), np.full(400, noise[-1])]
+        rows = seed(8.0, a=t)
+        for marked in called:
+            marks = [{"evidence_added": float(i < 30 or not marked)} for i in range(len(rows))]
+            both = [row | mark for row, mark in zip(rows, marks, strict=True)]
+            called[marked] += direction_of_a(both).known
+    assert called[False] > 20  # of noise, were each row news
+    assert called[True] <= 4
+
+
 def test_updates_without_a_clear_true_gradient_do_not_count():
     true, t = np.r_[np.full(40, 1.0), np.full(40, 6.0)], np.r_[np.full(40, -9.0), np.full(40, 5.0)]
     assert way(true, a=t) == "up"

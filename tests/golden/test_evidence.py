@@ -125,6 +125,19 @@ def test_no_weight_has_another_sign_than_the_evidence_of_its_term():
     assert np.allclose(beta[:2], np.linalg.solve(gram[:2, :2], agreement[:2]), atol=1e-4)
 
 
+def test_many_terms_that_nearly_say_the_same_are_regressed_to_the_end():
+    """At the least, no beta can move within its sign: the conditions of Karush, Kuhn and Tucker."""
+    rng = np.random.default_rng(3)
+    noise = rng.normal(size=(200, 17)) + 2.0 * rng.normal(size=(200, 1))  # correlation 0.8
+    gram = noise.T @ noise / 200 + 0.05 * np.eye(17)
+    agreement = rng.normal(size=17)
+    beta = np.asarray(signed_regression(jnp.asarray(gram), jnp.asarray(agreement)), float)
+    slope = (agreement - gram @ beta) * np.sign(agreement)
+    assert np.all(beta * np.sign(agreement) >= 0)
+    assert np.all(slope < 5e-3)
+    assert np.all(np.abs(slope[beta != 0]) < 5e-3)
+
+
 def test_a_factor_in_the_code_changes_nothing_but_the_unit():
     evidence = gathered(0.5, 0.5, -0.5)
     plain = found_after(CONTROL, evidence, advantages(units=(1.0, 1.0))).weights

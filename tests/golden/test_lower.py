@@ -11,7 +11,7 @@ import pytest
 from bipars.envs import CartPole
 from bipars.envs.base import StepResult
 from bipars.lower.advantages import values
-from bipars.lower.ppo import FARTHEST, PPO, stay_close
+from bipars.lower.ppo import FARTHEST, PPO, spread, stay_close
 from bipars.nets.mlp import make_mlp, ravel, to_numpy
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.nets.running import Scale
@@ -259,3 +259,13 @@ def test_a_round_that_moves_the_policy_much_too_far_is_taken_back():
     assert np.array_equal(ravel(near.policy), ravel(moved.policy))
     assert np.array_equal(ravel(far.policy), ravel(old.policy))
     assert float(far.rate) < float(old.rate)
+    assert np.array_equal(ravel(stay_close(old.policy, moved, jnp.asarray(np.nan), 0.02).policy), ravel(old.policy))
+
+
+@pytest.mark.parametrize(("total", "envs"), [(2048, 2), (2048, 8), (8192, 8), (4096, 4), (6144, 6), (40, 2)])
+def test_what_is_measured_of_a_batch_is_of_all_environments(total, envs):
+    places = spread(total, 1024)
+    assert len(places) <= 1024
+    assert places.max() < total
+    of_each = np.bincount(places % envs, minlength=envs)
+    assert of_each.min() > 0.6 * of_each.max()

@@ -11,6 +11,7 @@ from bipars.results.statistics import (
     interquartile_mean,
     interval,
     on_grid,
+    permutation_p,
     probability_of_improvement,
     stratified_interval,
     time_to_threshold,
@@ -99,3 +100,16 @@ def test_curves_are_aligned_by_the_newest_value():
     assert evaluation_grid(20_000).tolist() == [4_000, 8_000, 12_000, 16_000, 20_000]
     np.testing.assert_array_equal(on_grid([5, 10], [1.0, 2], [4, 5, 9, 10, 99]), [np.nan, 1, 1, 2, 2])
     np.testing.assert_array_equal(align([([5], [1.0]), ([10], [3.0])], [5, 10]), [[1, 1], [np.nan, 3]])
+
+
+def test_seeds_dealt_out_at_random_by_hand():
+    assert permutation_p(np.array([4.0, 5.0, 6.0]), np.array([1.0, 2.0, 3.0])) == 2 / 20
+    assert permutation_p(np.array([4.0, 5.0, 6.0, 7.0]), np.array([0.0, 1.0, 2.0, 3.0])) == 2 / 70
+    assert permutation_p(np.ones(4), np.ones(4)) == 1.0
+
+
+def test_a_difference_is_called_clear_by_chance_one_time_in_twenty():
+    rng = np.random.default_rng(0)
+    for count in (4, 5, 8, 12):
+        found = [permutation_p(*rng.normal(size=(2, count)), samples=1_000) < 0.05 for _ in range(200)]
+        assert np.mean(found) < 0.09

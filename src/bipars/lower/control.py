@@ -23,9 +23,9 @@ from bipars.nets.weights import WeightFunction, no_weights
 from bipars.objective import Objective
 from bipars.rollout.batch import Batch
 
-TRIAL = 0.1, 0.2
-"""Share of the run after which the terms may lose, counted from when the true reward first varied; and after which
-there is a decision, if there were episodes."""
+TRIAL = 0.1, 0.2, 0.5
+"""Share of the run after which the terms may lose, counted from when the true reward first varied; after which there is
+a decision, if there were episodes; and after which there is one in any case."""
 CLEAR = 4.0
 """Standard errors between returns that decide: they are looked at in every round, and many are skewed."""
 AHEAD = 1.0
@@ -43,29 +43,38 @@ class Returns(NamedTuple):
     """True returns of the newest episodes of several groups."""
 
     episodes: Float[Array, " group"]
+    """How many there are of them, old ones fading."""
     mean: Float[Array, " group"]
     var: Float[Array, " group"]
+    ever: Float[Array, " group"]
+    """All episodes so far."""
 
     @staticmethod
     def none(groups: int) -> "Returns":
-        return Returns(jnp.zeros(groups), jnp.zeros(groups), jnp.zeros(groups))
+        return Returns(*jnp.zeros((4, groups)))
 
     def update(self, true_return: Float[Array, "time env"], ended: Bool[Array, "time env group"]) -> "Returns":
+        """By Chan's rule: squares minus the square of the mean would leave nothing of a small spread around 1000."""
         old, new = MEMORY * self.episodes, ended.sum(axis=(0, 1))
-        count = old + new
-        some = jnp.maximum(count, 1e-6)
-        total = jnp.einsum("te,teg->g", true_return, ended)
-        squares = jnp.einsum("te,teg->g", true_return**2, ended)
-        mean = jnp.where(count > 0, (old * self.mean + total) / some, self.mean)
-        var = (old * (self.var + self.mean**2) + squares) / some - mean**2
-        return Returns(count, mean, jnp.maximum(var, 0.0))
+        count, some = jnp.maximum(old + new, 1e-6), jnp.maximum(new, 1)
+        fresh = jnp.einsum("te,teg->g", true_return, ended) / some
+        from_fresh = jnp.einsum("teg,teg->g", (true_return[..., None] - fresh) ** 2, ended)
+        delta = jnp.where(new > 0, fresh - self.mean, 0.0)
+        mean = self.mean + delta * new / count
+        var = (old * self.var + from_fresh + delta**2 * old * new / count) / count
+        return Returns(old + new, mean, var, self.ever + new)
 
     def above(self, other: "Returns") -> Float[Array, " group"]:
-        """By how many standard errors these are higher than the others; 0 where there is too little to tell."""
-        episodes = self.episodes + other.episodes
-        pooled = (self.episodes * self.var + other.episodes * other.var) / jnp.maximum(episodes, 1e-6)
-        fewest = jnp.minimum(self.episodes, other.episodes)
-        error = jnp.sqrt(pooled * (1 / jnp.maximum(self.episodes, 1e-6) + 1 / jnp.maximum(other.episodes, 1e-6)))
+        """By how many standard errors these are higher than the others; 0 where there is too little to tell.
+
+        The larger of two errors: with the variance of both together, since one that has not varied yet may, and with
+        that of each by itself, since few episodes may vary more than many.
+        """
+        ours, theirs = jnp.maximum(self.episodes, 1e-6), jnp.maximum(other.episodes, 1e-6)
+        pooled = (ours * self.var + theirs * other.var) / (ours + theirs)
+        fewest = jnp.minimum(self.ever, other.ever)
+        apart = self.var / ours + other.var / theirs
+        error = jnp.sqrt(jnp.maximum(pooled * (1 / ours + 1 / theirs), apart))
         rounding = ROUNDING * jnp.maximum(jnp.abs(self.mean), jnp.abs(other.mean))
         ahead = self.mean - other.mean
         differ = (fewest >= FEWEST) & (jnp.abs(ahead) > rounding)
@@ -195,7 +204,7 @@ class ControlGroup:
         groups = groups._replace(silent=jnp.where(silent, progress, groups.silent))
         t, undecided, heard = groups.lead, groups.leader == UNDECIDED, progress - groups.silent
         learned = jnp.max(groups.returns.above(groups.first)) > CLEAR
-        over = (heard >= TRIAL[1]) & jnp.all(groups.returns.episodes >= FEWEST)
+        over = ((heard >= TRIAL[1]) & jnp.all(groups.returns.ever >= FEWEST)) | (heard >= TRIAL[2])
         enough = jnp.where(over, jnp.where(learned, 0.0, AHEAD), CLEAR)
         treated_wins = undecided & (t >= enough)
         control_wins = undecided & ~treated_wins & (over | ((heard >= TRIAL[0]) & (t < -CLEAR)))
@@ -229,8 +238,11 @@ class NoUpper(NamedTuple):
 
 
 def give_policy(giver: Learner, taker: Learner) -> Learner:
-    """The taker with the giver's policy and critic of the true reward, which is the last of either's."""
+    """The taker with the giver's policy, and with what that knows of the true reward, the last of either's."""
+    low = taker.scales.low.at[-1].min(giver.scales.low[-1])
+    high = taker.scales.high.at[-1].max(giver.scales.high[-1])
     return taker._replace(
+        scales=taker.scales._replace(low=low, high=high),
         policy=giver.policy,
         policy_optimiser=giver.policy_optimiser,
         critics=(*taker.critics[:-1], giver.critics[-1]),

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
@@ -205,10 +206,10 @@ class PPO:
 
     def policy_log(self, policy: Policy, samples: Samples, own: Float[Array, " sample"] | None) -> dict[str, Array]:
         """How far the round has moved the policy, and how much it still explores."""
-        every = -(-len(samples.obs) // LOGGED_SAMPLES)
-        obs, action, log_prob = (x[::every] for x in samples[:3])
+        places = spread(len(samples.obs), LOGGED_SAMPLES)
+        obs, action, log_prob = (x[places] for x in samples[:3])
         log_ratio = policy.log_prob(obs, action) - log_prob
-        counted = jnp.ones_like(log_ratio) if own is None else own[::every]
+        counted = jnp.ones_like(log_ratio) if own is None else own[places]
         log_ratio = jnp.where(counted > 0, log_ratio, 0.0)
         ratio = jnp.exp(log_ratio)
         return {
@@ -286,13 +287,19 @@ class PPO:
         return critics, optimisers, jax.tree.map(jnp.mean, log)
 
 
+def spread(total: int, number: int) -> np.ndarray:
+    """So many places of a batch, at most, the same ones always. Every k-th would be of a few environments alone."""
+    return np.sort(np.random.default_rng(0).permutation(total)[:number])
+
+
 def stay_close(old: Theta, moved: Learner, kl: Float[Array, ""], target: float) -> Learner:
     """The learner with its next step size and, if the round has moved its policy much too far, with the one before.
 
     That happens after rounds with nothing to learn: Adam has forgotten how large gradients are, and the first one that
     comes is taken in large steps.
     """
-    policy = jax.tree.map(lambda a, b: jnp.where(kl > FARTHEST * target, a, b), old, moved.policy)
+    near = kl <= FARTHEST * target  # not where it is no number
+    policy = jax.tree.map(lambda a, b: jnp.where(near, b, a), old, moved.policy)
     return moved._replace(policy=policy, rate=adapt_rate(moved.rate, kl, target))
 
 

@@ -6,7 +6,13 @@ from typing import Literal
 import numpy as np
 
 from bipars.results.panels import Cell, Status, differences
-from bipars.results.statistics import area_under_curve, improvement_interval, interquartile_mean, interval
+from bipars.results.statistics import (
+    area_under_curve,
+    improvement_interval,
+    interquartile_mean,
+    interval,
+    permutation_p,
+)
 from bipars.results.statistics import probability_of_improvement as improvement
 
 IGNORED_BELOW = 0.2
@@ -18,8 +24,10 @@ IGNORED_SHARE = 0.02
 """A weighted term that is a smaller part of the reward than this cannot matter."""
 SAME_WITHIN = 0.02
 """Returns closer than this part of the range of all returns of a panel are the same, however sure the difference is."""
-FEWEST_SEEDS = 3
-"""With fewer on either side no difference is called clear."""
+FEWEST_SEEDS = 4
+"""With fewer on either side no difference is called clear: by chance alone, 3 against 3 are apart one time in ten."""
+BY_CHANCE = 0.05
+"""How often a difference may be called clear where there is none."""
 
 Use = Literal["used", "reversed", "off", "mixed", "unsure"]
 """What the weights say: as written, sign flipped, not at all, both (it depends on the state), or seeds disagree."""
@@ -94,11 +102,11 @@ def compare(x: Cell, y: Cell, step: int, scale: float) -> Comparison:
 
 
 def _clear(x: np.ndarray, y: np.ndarray, scale: float) -> int:
-    low, high = improvement_interval([x], [y], samples=2_000)
     difference = float(interquartile_mean(x) - interquartile_mean(y))
-    if _same(difference, scale):
+    if not len(x) or not len(y) or _same(difference, scale) or permutation_p(x, y) >= BY_CHANCE:
         return 0
-    return 1 if low > 0.5 and difference > 0 else -1 if high < 0.5 and difference < 0 else 0
+    wins = improvement([x], [y])
+    return 1 if wins > 0.5 and difference > 0 else -1 if wins < 0.5 and difference < 0 else 0
 
 
 def _same(difference: float, scale: float) -> bool:

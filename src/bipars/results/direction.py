@@ -2,8 +2,9 @@
 
 Training logs, after every update, by how many standard errors the two agreed over the newest batches
 (`agreement_t/NAME`), and the same of the true gradient with itself (`true_gradient_t`). Where the latter cannot be told
-from noise nothing can be said of a term, so these updates are left out. The others are averaged; what the average would
-scatter by chance follows from the memory that neighbouring updates share.
+from noise nothing can be said of a term, so these updates are left out, and so are those that only repeat what was
+known (`evidence_added`). The others are averaged; what the average would scatter by chance follows from the memory that
+neighbouring updates share.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,12 @@ import numpy as np
 from bipars.upper.evidence import CLEAR, MEMORY
 
 KNOWN = 3.0
-"""Standard errors from which on a direction is known: one of 16 terms of noise would pass in one run of 25."""
+"""Standard errors from which on a direction is known: one of 16 terms of noise passes in about one run of ten."""
 NOTHING = 2.5
 """Below this, either way and in every phase, a term shows no direction ..."""
 ENOUGH = 4.0
 """... and has none, if the true gradient agreed with itself, or with any other term's, by so many and twice as clearly:
-a term that tells half of what the clearest tells would have shown."""
+a term that tells half of what the clearest tells would probably have shown."""
 PEAK = 3.5
 """... and never in the whole run passed this: chance does so in one run of a hundred."""
 EARLY = 0.25
@@ -95,7 +96,8 @@ def hear(seeds: Sequence[Rows]) -> list[Heard]:
     found = []
     for rows in seeds:
         own = np.array([_number(row.get("true_gradient_t")) for row in rows])
-        index = np.flatnonzero(own > CLEAR)
+        new = np.array([row.get("evidence_added", 1) != 0 for row in rows], bool)
+        index = np.flatnonzero((own > CLEAR) & new)
         if len(own) and own.max() >= HEARD:
             found.append(Heard(rows, index[:: -(-len(index) // MOST)], len(index) / len(rows)))
     return found

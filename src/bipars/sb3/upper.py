@@ -178,7 +178,8 @@ class UpperLevel:
         self.heard = np.asarray(self.heard | self.known)
         if self.by_evidence:
             self._next = found
-        return {"agreement_t": np.asarray(t[1:]), "true_gradient_t": np.asarray(t[0])}
+        log = {"agreement_t": np.asarray(t[1:]), "true_gradient_t": np.asarray(t[0])}
+        return log | {"evidence_added": np.any(np.asarray(gradients)[:, 0] != 0).astype(float)}
 
     _next: Found | None = None
 

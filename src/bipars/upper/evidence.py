@@ -42,8 +42,10 @@ RIDGE = 0.05
 """Of M's diagonal: terms that say the same share their weight."""
 LARGEST = 5.0
 """Size of a weight at most, in units of the true reward."""
-SWEEPS = 50
-"""Over all terms, of the regression."""
+SWEEPS = 500
+"""Over all terms, of the regression, at most."""
+SETTLED = 1e-5
+"""Change in a sweep below which it is done, in units of the largest."""
 SMALLEST_OWN = 0.05
 """beta_0 at least: a reward that is nearly all noise."""
 
@@ -66,7 +68,7 @@ class Evidence(NamedTuple):
         gram, agreement, variance = products(gradients, own)
         # By the parts' own length: by that of their sum, batches would count for more in which they happen to disagree.
         size = jnp.sum(gradients[:, 0] ** 2) / own.sum() ** 2
-        heard = size > 0
+        heard = (size > 0) & (own.sum() > 2)
         size = jnp.where(heard, size, 1.0)
         fresh = Evidence(gram / size, agreement / size, variance / size**2, jnp.ones(()))
         fading = Evidence(MEMORY, MEMORY, MEMORY**2, MEMORY)  # type: ignore[arg-type]
@@ -114,10 +116,12 @@ class WeightsByEvidence:
     ) -> tuple[Evidence, "Found", dict[str, Array]]:
         """The evidence after one more batch, and the weights that follow from it."""
         assert data.by_term is not None
-        evidence = state.evidence.add(*part_gradients(groups.policy, data))
+        gradients, own = part_gradients(groups.policy, data)
+        evidence = state.evidence.add(gradients, own)
         held = state.weights.base / state.weights.unit
         found = best_weights(evidence, data.by_term, self.initial, groups.leader, held, state.decided)
-        return evidence, found, {"agreement_t": evidence.t[1:], "true_gradient_t": evidence.t[0]}
+        log = {"agreement_t": evidence.t[1:], "true_gradient_t": evidence.t[0]}
+        return evidence, found, log | {"evidence_added": jnp.any(gradients[:, 0] != 0).astype(float)}
 
 
 class Found(NamedTuple):
@@ -164,17 +168,22 @@ def best_weights(
 def signed_regression(
     gram: Float[Array, "reward reward"], agreement: Float[Array, " reward"]
 ) -> Float[Array, " reward"]:
-    """The beta with M beta closest to b whose signs are those of b, by coordinate descent.
+    """min beta' M beta / 2 - b' beta, each beta_k 0 or with the sign of b_k, by coordinate descent.
 
     Without that, terms that say nearly the same get large weights of opposite signs, which the next batch reverses.
     """
 
-    def one(i: Int[Array, ""], beta: Float[Array, " reward"]) -> Float[Array, " reward"]:
-        k = i % agreement.size
+    def one(k: Int[Array, ""], beta: Float[Array, " reward"]) -> Float[Array, " reward"]:
         best = beta[k] + (agreement[k] - gram[k] @ beta) / gram[k, k]
         return beta.at[k].set(jnp.where(agreement[k] > 0, jnp.maximum(best, 0.0), jnp.minimum(best, 0.0)))
 
-    return jax.lax.fori_loop(0, SWEEPS * agreement.size, one, jnp.zeros_like(agreement))
+    def sweep(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        number, beta, _ = state
+        swept = jax.lax.fori_loop(0, agreement.size, one, beta)
+        return number + 1, swept, jnp.max(jnp.abs(swept - beta)) > SETTLED * jnp.max(jnp.abs(swept))
+
+    start = jnp.zeros((), jnp.int32), jnp.zeros_like(agreement), jnp.ones((), bool)
+    return jax.lax.while_loop(lambda state: (state[0] < SWEEPS) & state[2], sweep, start)[1]
 
 
 def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part reward theta"], Float[Array, " part"]]:
@@ -211,7 +220,7 @@ def products(
     same = jnp.einsum("pt,prt->pr", true, g)
     pairs = sums @ true_sum - same.sum(axis=0)
     # The same without part p: the pairs that it is in taken out.
-    without = (pairs - true @ sums.T - g @ true_sum + 2 * same) / ((parts - 1) * (parts - 2))
+    without = (pairs - true @ sums.T - g @ true_sum + 2 * same) / jnp.maximum((parts - 1) * (parts - 2), 1)
     from_mean = own[:, None] * (without - jnp.average(without, axis=0, weights=own))
     variance = (parts - 1) / parts * jnp.sum(from_mean**2, axis=0)
-    return sums @ sums.T / parts**2, pairs / (parts * (parts - 1)), variance
+    return sums @ sums.T / parts**2, pairs / jnp.maximum(parts * (parts - 1), 1), variance
