@@ -134,6 +134,7 @@ def test_round_sampling_needs_two_updates():
         ),
         ({"weights": {"low": 2.0, "high": 3.0}}, "weights.initial is 1.0; expected a number from 2.0 to 3.0"),
         ({"ppo": {"target_kl": -1.0}}, "ppo.target_kl is -1.0; expected a positive number"),
+        ({"ppo": {"num_envs": 1}}, "ppo.num_envs is 1; .*needs at least 2, or upper.control_group False"),
         ({"ppo": {"initial": "zero"}}, "unknown ppo.initial 'zero'"),
         ({"env": "Pendulum-v1", "preset": "paper"}, "preset 'paper' has no settings for 'Pendulum-v1'"),
         ({"method": "unrolled", "upper": {"unroll": 2_000_000}}, "upper.unroll is 2000000; expected at most .* GiB"),
