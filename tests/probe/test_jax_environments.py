@@ -1,5 +1,7 @@
 """Environments of Gymnax's and Brax's protocols: their ends, terms, spaces, and training, compiled whole."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -77,6 +79,29 @@ def test_gymnax_observations_reach_terms_in_their_own_form():
     np.testing.assert_array_equal(batch.terms[:, 0, 0], [10, 1, 10, 1])
     np.testing.assert_allclose(batch.terms[..., 1], batch.obs[..., 0], rtol=1e-6)
     np.testing.assert_allclose(batch.terms[..., 2], batch.next_obs[..., 0], rtol=1e-6)
+
+
+@jax.tree_util.register_pytree_node_class
+class Unbatched:
+    """As MuJoCo Warp's arrays, which keep their shape whatever happens."""
+
+    def tree_flatten(self):
+        return (jnp.zeros(0),), None
+
+    @classmethod
+    def tree_unflatten(cls, aux, leaves):
+        return cls()
+
+
+class InWarp(Slider):
+    def reset(self, rng):
+        state = super().reset(rng)
+        return dataclasses.replace(state, info=state.info | {"data": Unbatched()})
+
+
+def test_a_state_that_cannot_be_batched_is_named_before_training():
+    with pytest.raises(UsageError, match=r"'InWarp' has a state that jax.vmap does not batch.*'impl': 'jax'"):
+        from_brax(InWarp())
 
 
 def test_true_rewards_of_every_kind_are_compiled_too():

@@ -116,6 +116,14 @@ class AdaptedEnvironment(spaces.HasGymnasiumSpaces):
                     f"environment '{self.name}' returned {'done' if name != 'reward' else name} of shape {shape}; "
                     "expected a single number. Give it without a wrapper that vectorises it"
                 )
+        several = jax.eval_shape(jax.vmap(self.reset), jax.random.split(jax.random.key(0), 2))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(several):
+            if leaf.shape[:1] != (2,):
+                place = jax.tree_util.keystr(path)
+                raise UsageError(
+                    f"environment '{self.name}' has a state that jax.vmap does not batch ({place:.80}). "
+                    "If it is one of MuJoCo Playground, load it with config_overrides={'impl': 'jax'}"
+                )
         return self
 
 
