@@ -138,6 +138,14 @@ def test_a_run_whose_process_always_dies_fails(tmp_path):
     assert "its process died 3 times without a new checkpoint in between: exit status 0" in result.stderr
 
 
+@pytest.mark.parametrize("how", ["_exit 3", "kill"])
+def test_an_environment_that_ends_the_command_in_its_first_steps_is_named(tmp_path, how):
+    result = train(tmp_path, how, 1)
+    assert result.returncode == (-9 if how == "kill" else 3)
+    assert "bipars: environment 'dying:Dying-v0' ended this process in its first steps" in result.stderr
+    assert "ended this process" not in train(tmp_path, "fine", 1).stderr
+
+
 @pytest.mark.parametrize("vector", ["sync", "async"])
 def test_a_command_names_an_environment_that_hangs(tmp_path, vector):
     result = train(tmp_path, "hang", 100, "--env-timeout", "3", "--vector", vector)

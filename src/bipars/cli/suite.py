@@ -10,6 +10,7 @@ import tyro
 
 from bipars.cli.asked import subcommands
 from bipars.cli.consent import settle_imports, with_consent
+from bipars.cli.last_words import last_words
 from bipars.errors import BiparsError, UsageError
 from bipars.runtime import cores
 from bipars.suite.shipped import no_suite, shipped, template
@@ -159,7 +160,8 @@ class Run(OnEngine, Changed):
         engine = self.make_engine()
         if not self.suite:
             raise UsageError(f"which suite? Known: {', '.join(shipped())}; or a TOML file of your own")
-        suite = with_consent(self.allow_imports, lambda: load_suites(self.suite, self.changes))
+        with last_words(f"an environment of {', '.join(self.suite)}"):
+            suite = with_consent(self.allow_imports, lambda: load_suites(self.suite, self.changes))
         if not is_suite(self.out):
             check_root(self.out)
         if self.address is None:

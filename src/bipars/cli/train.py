@@ -8,6 +8,7 @@ import tyro
 
 from bipars.cli.asked import Whole, asked, flag, given
 from bipars.cli.consent import settle_imports
+from bipars.cli.last_words import last_words
 from bipars.cli.suite import count_workers
 from bipars.errors import UsageError
 from bipars.settings.recipe import recipe
@@ -89,7 +90,8 @@ class TrainFlags:
         options = dict(map(parse_option, self.env_option))
         agree_typed(self.env, self.method, self.potential, self.true_reward, *self.term, *options.values())
         settings |= {"terms": self.term, "env_options": options}
-        config = complete(configure(settings))
+        with last_words(f"environment '{self.env}'"):
+            config = complete(configure(settings))
         refuse_idle(config.method, settings.get("upper", {}), self.weights_from)
         check_cores(self.out, config, workers)
         configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
