@@ -25,7 +25,7 @@ lint: $(TESTABLE)
 docs: $(INSTALLED)
 	$(BIN)/python -m bipars.metrics docs/metrics.md
 	$(BIN)/python -m bipars.bench.faults docs/runs.md results/faults
-	test ! -e results/misspecified/pairs.json || $(BIN)/python -m bipars.report.pairs results/misspecified/pairs.json docs/benchmark.md
+	test ! -e results/misspecified || $(BIN)/python -m bipars.report.pairs results/misspecified docs/benchmark.md
 
 $(INSTALLED): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -11,9 +11,11 @@ from bipars.errors import UsageError
 from bipars.metrics import BEGIN, END, with_tables
 from bipars.report.build import write_report
 from bipars.report.pairs import (
+    Outcome,
     as_markdown,
     audit,
     from_json,
+    merge,
     pairs,
     share_interval,
     summaries,
@@ -111,11 +113,18 @@ def test_every_run_is_judged_by_itself(made):
     assert "| beneficial |  |  |  | 4 |" in as_markdown([beneficial])
 
 
+def spread(counts):
+    return [advice for advice, count in counts.items() for _ in range(count)]
+
+
 def test_the_advice_on_many_terms_is_audited(made):
     names = (*POISON["Acrobot-v1, sixteen"], *USEFUL["Acrobot-v1, sixteen"])
     advice = {name: {"keep": 4} for name in names} | {names[0]: {"reverse": 3, "unsure": 1}, names[1]: {"drop": 4}}
     advice |= {names[2]: {"drop": 4}, names[3]: {"drop": 4}, names[-1]: {"keep": 3, "drop": 1}}
-    found = audit(replace(pairs(*made)[0], env="Acrobot-v1", name="sixteen", advice=advice))
+    said = list(zip(*(spread(counts) for counts in advice.values()), strict=True))
+    runs = tuple(Outcome(seed, 0.0, 1.0, 1.0, dict(zip(advice, said[seed], strict=True))) for seed in range(4))
+    made_up = pairs(*made)[0]
+    found = audit(replace(made_up, env="Acrobot-v1", name="sixteen", outcomes=made_up.outcomes | {"mgl": runs}))
     assert (found.precision, found.recall) == (15 / 16, 15 / 16)
     assert audit(pairs(*made)[0]) is None
 
@@ -145,6 +154,21 @@ def test_the_tables_go_to_files_and_into_a_page(made, tmp_path):
     assert page == f"Before.\n{BEGIN}{as_markdown(found)}{END}After.\n"
     assert "| cartpole, harmful | harmful | held back | 240,000 | 1.00 |" in page
     assert with_tables(page, [as_markdown(found)]) == page
+
+
+def only(pair, seeds):
+    """The part of a pair that has these seeds."""
+    return replace(pair, outcomes={m: tuple(r for r in runs if r.seed in seeds) for m, runs in pair.outcomes.items()})
+
+
+def test_parts_of_a_suite_are_put_together(made):
+    whole = pairs(*made)
+    early, late = [only(pair, {0, 1}) for pair in whole], [only(pair, {1, 2, 3}) for pair in whole]
+    assert merge([*early, *late]) == whole
+    changed = replace(whole[0].outcomes["mgl"][1], end=0.0)
+    other = replace(late[0], outcomes=late[0].outcomes | {"mgl": (changed,)})
+    with pytest.raises(UsageError, match="cartpole, harmful, mgl, seed 1 is there twice, with different results"):
+        merge([*early, other])
 
 
 def test_the_page_shows_all_pairs(made):
@@ -218,8 +242,8 @@ def test_a_pair_of_the_shipped_suite_trains_and_is_reported(tmp_path):
     assert main(["suite", "run", str(write(tmp_path, SMALLEST)), "--out", str(root), "--workers", "1"]) == 0
     assert (root / "pairs.md").exists()
     made = json.loads((root / "pairs.json").read_text())
-    assert [score["method"] for score in made[0]["scores"]] == ["ppo", "ns", "hepo"]
-    assert replace(from_json(made)[0], scores=()).title == "Pendulum-v1, up"
+    assert [score.method for score in from_json(made)[0].scores] == ["ppo", "ns", "hepo"]
+    assert from_json(made)[0].title == "Pendulum-v1, up"
     assert seed_directory(root / "Pendulum-v1/up/hepo", 0).exists()
 
 

@@ -4,9 +4,9 @@ The share of a method is (x - start) / (better - start): x its true return at th
 terms or of naive shaping, whichever is higher, and `start` what the untrained policy earns: PPO's first training
 episodes. Its area is the same of the mean over all evaluations: the higher, the sooner it learned.
 
-    python -m bipars.report.pairs results/misspecified/pairs.json docs/benchmark.md
+    python -m bipars.report.pairs results/misspecified docs/benchmark.md
 
-writes the tables into the page.
+writes the tables of all files in a folder, the parts of one suite, into the page.
 """
 
 import json
@@ -14,12 +14,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bipars.errors import BiparsError
+from bipars.errors import BiparsError, UsageError
 from bipars.methods import METHODS
 from bipars.metrics import with_tables
 from bipars.results.panels import Collection, collect, method_role
@@ -29,11 +30,11 @@ from bipars.results.verdict import verdicts
 from bipars.runs.directory import RunDirectory
 from bipars.runs.execute import LAST_EVALUATIONS
 from bipars.suite.manifest import Manifest, is_suite, read_manifest
-from bipars.suite.panels import Panel
 from bipars.terms.misspecified import POISON, USEFUL
 
 ENOUGH, LEAST = 0.95, 0.9
 """The share that is promised, and how low its interval may reach."""
+ROLES = ("plain", "naive", "learner", "other")
 FILE = "pairs.json"
 
 
@@ -43,7 +44,7 @@ class Score:
 
     method: str
     role: str
-    """plain, naive, learner or other."""
+    """One of ROLES."""
     seeds: int
     end: float
     """True return, mean over seeds of the last evaluations."""
@@ -62,41 +63,73 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What one run earned, and what its verdict says."""
+
+    seed: int
+    start: float
+    """True return of the first training episodes."""
+    end: float
+    """... of the last evaluations ..."""
+    whole: float
+    """... and the mean over all evaluations."""
+    advice: dict[str, str] = field(default_factory=dict)
+    """By term, where weights were learned: what somebody who trains once is told."""
+
+
+@dataclass(frozen=True)
 class Pair:
     env: str
     name: str
     kind: str
     half: str
     steps: int
-    start: float
-    better: str
-    """Whichever of the two earns more: its label."""
-    scores: tuple[Score, ...]
-    advice: dict[str, dict[str, int]] = field(default_factory=dict)
-    """What the verdict on a single run says of each term, and of how many runs of the learned weights it says so."""
+    roles: dict[str, str]
+    """Of every method, by its label."""
+    outcomes: dict[str, tuple[Outcome, ...]]
+    """Of its seeds, by the same."""
 
     @property
     def title(self) -> str:
         return f"{self.env}, {self.name}"
 
+    @property
+    def start(self) -> float:
+        """What the untrained policy earns."""
+        return float(np.mean([outcome.start for outcome in self.outcomes[self._label("plain")]]))
+
+    @property
+    def better(self) -> str:
+        """Whichever of the two earns more: its label."""
+        return max((self._label("plain"), self._label("naive")), key=lambda label: self._ends(label).mean())
+
+    @cached_property
+    def scores(self) -> tuple[Score, ...]:
+        order = sorted(self.outcomes, key=lambda label: (ROLES.index(self.roles[label]), label))
+        return tuple(self._score(label) for label in order)
+
+    @property
+    def advice(self) -> dict[str, dict[str, int]]:
+        """What is said of each term, and after how many of the runs that learned weights."""
+        said = [outcome.advice for found in self.outcomes.values() for outcome in found if outcome.advice]
+        terms = dict.fromkeys(term for advice in said for term in advice)
+        return {term: dict(Counter(advice[term] for advice in said if term in advice)) for term in terms}
+
     def of(self, role: str) -> Score | None:
         return next((score for score in self.scores if score.role == role), None)
 
+    def _label(self, role: str) -> str:
+        return next(label for label in self.outcomes if self.roles[label] == role)
 
-@dataclass(frozen=True)
-class Curve:
-    """What one run earned."""
+    def _ends(self, label: str) -> np.ndarray:
+        return np.array([outcome.end for outcome in self.outcomes[label]])
 
-    start: float
-    end: float
-    whole: float
-
-
-def read_curve(run: RunDirectory) -> Curve:
-    returns = [row["evaluation_return"] for row in evaluations(run)]
-    # The first evaluation may come late; the first update in which an episode ended is that of a policy hardly trained.
-    first = (row["true_return"] for row in run.metrics if row.get("true_return") is not None)
-    return Curve(next(first, returns[0]), float(np.mean(returns[-LAST_EVALUATIONS:])), float(np.mean(returns)))
+    def _score(self, label: str) -> Score:
+        found, ends, better, start = self.outcomes[label], self._ends(label), self._ends(self.better), self.start
+        low, high = share_interval(ends, better, start, same=label == self.better)
+        area = share_of(np.array([outcome.whole for outcome in found]), better, start)
+        share = share_of(ends, better, start)
+        return Score(label, self.roles[label], len(found), float(ends.mean()), share, low, high, area)
 
 
 def pairs(manifest: Manifest, root: Path) -> list[Pair]:
@@ -104,48 +137,59 @@ def pairs(manifest: Manifest, root: Path) -> list[Pair]:
     asked = [panel for panel in manifest.suite.panels if panel.kind]
     if not asked:
         return []
-    runs = manifest.finished_runs(root)
-    curves = {cell: [read_curve(run) for run in runs[cell]] for panel in asked for cell in panel.cells if cell in runs}
-    methods = {cell.name: cell.config.method for cell in manifest.suite.cells}
-    steps = {cell.name: cell.config.steps for cell in manifest.suite.cells}
+    runs, cells = manifest.finished_runs(root), {cell.name: cell for cell in manifest.suite.cells}
+    roles = {name: _role(cell.config.method) for name, cell in cells.items()}
+    read = {
+        cell: tuple(read_outcome(run, roles[cell]) for run in runs[cell])
+        for cell in dict.fromkeys(cell for panel in asked for cell in panel.cells)
+        if cell in runs
+    }
     found = []
     for panel in asked:
-        pair = _pair(panel, {c: curves[c] for c in panel.cells if c in curves}, methods, steps)
-        if pair is not None:
-            learned = [run for c in panel.cells if _role(methods[c]) == "learner" for run in runs.get(c, [])]
-            found.append(replace(pair, advice=advice_on(learned)))
+        there = [cell for cell in panel.cells if cell in read]
+        if {"plain", "naive"} <= {roles[cell] for cell in there}:
+            env, name, _ = there[-1].split("/")
+            labels = {cell: cell.rpartition("/")[2] for cell in there}
+            found.append(
+                Pair(
+                    *(env, name, panel.kind, panel.half, cells[there[-1]].config.steps),
+                    roles={labels[cell]: roles[cell] for cell in there},
+                    outcomes={labels[cell]: read[cell] for cell in there},
+                )
+            )
     return found
 
 
-def advice_on(runs: Iterable[RunDirectory]) -> dict[str, dict[str, int]]:
-    """Each run is judged by itself, as that of somebody who has trained once."""
-    said = [verdict for run in runs for panel in collect(run.path).panels for verdict in verdicts(panel)]
-    terms = dict.fromkeys(short_name(verdict.term) for verdict in said)
-    return {term: dict(Counter(v.advice for v in said if short_name(v.term) == term)) for term in terms}
+def read_outcome(run: RunDirectory, role: str) -> Outcome:
+    returns = [row["evaluation_return"] for row in evaluations(run)]
+    # The first evaluation may come late; the first update in which an episode ended is that of a policy hardly trained.
+    first = (row["true_return"] for row in run.metrics if row.get("true_return") is not None)
+    end, whole = float(np.mean(returns[-LAST_EVALUATIONS:])), float(np.mean(returns))
+    return Outcome(run.config.seed, next(first, returns[0]), end, whole, advice_on(run) if role == "learner" else {})
+
+
+def advice_on(run: RunDirectory) -> dict[str, str]:
+    return {short_name(v.term): v.advice for panel in collect(run.path).panels for v in verdicts(panel)}
 
 
 def _role(method: str) -> str:
     return method_role(METHODS[method]) if method in METHODS else "other"
 
 
-def _pair(panel: Panel, curves: dict[str, list[Curve]], methods: dict[str, str], steps: dict[str, int]) -> Pair | None:
-    by_role = {_role(methods[cell]): cell for cell in reversed(curves)}
-    if not {"plain", "naive"} <= by_role.keys():
-        return None
-    ends = {cell: np.array([curve.end for curve in found]) for cell, found in curves.items()}
-    better = max((by_role["plain"], by_role["naive"]), key=lambda cell: ends[cell].mean())
-    start = float(np.mean([curve.start for curve in curves[by_role["plain"]]]))
-    last = list(curves)[-1]
-    env, name, _ = last.split("/")
-    scores = []
-    for cell, found in curves.items():
-        share = share_of(ends[cell], ends[better], start)
-        low, high = share_interval(ends[cell], ends[better], start, same=cell == better)
-        area = share_of(np.array([curve.whole for curve in found]), ends[better], start)
-        label = cell.rpartition("/")[2]
-        end = float(ends[cell].mean())
-        scores.append(Score(label, _role(methods[cell]), len(found), end, share, low, high, area))
-    return Pair(env, name, panel.kind, panel.half, steps[last], start, better.rpartition("/")[2], tuple(scores))
+def merge(found: Iterable[Pair]) -> list[Pair]:
+    """Pairs of one suite that was run in parts, on several machines or with other seeds each time."""
+    merged: dict[tuple[str, int], Pair] = {}
+    for pair in found:
+        other = merged.setdefault((pair.title, pair.steps), pair)
+        outcomes = dict(other.outcomes)
+        for label, runs in pair.outcomes.items():
+            by_seed = {run.seed: run for run in outcomes.get(label, ())}
+            for run in runs:
+                if by_seed.setdefault(run.seed, run) != run:
+                    raise UsageError(f"{pair.title}, {label}, seed {run.seed} is there twice, with different results")
+            outcomes[label] = tuple(by_seed[seed] for seed in sorted(by_seed))
+        merged[pair.title, pair.steps] = replace(other, roles=other.roles | pair.roles, outcomes=outcomes)
+    return list(merged.values())
 
 
 def share_of(x: np.ndarray, better: np.ndarray, start: float) -> float | None:
@@ -297,7 +341,13 @@ def as_json(found: Sequence[Pair]) -> list[dict[str, Any]]:
 
 
 def from_json(data: Iterable[dict[str, Any]]) -> list[Pair]:
-    return [Pair(**row | {"scores": tuple(Score(**score) for score in row["scores"])}) for row in data]
+    return [
+        Pair(
+            **row
+            | {"outcomes": {label: tuple(Outcome(**run) for run in runs) for label, runs in row["outcomes"].items()}}
+        )
+        for row in data
+    ]
 
 
 def pairs_below(collection: Collection) -> list[Pair]:
@@ -312,4 +362,5 @@ def pairs_below(collection: Collection) -> list[Pair]:
 
 if __name__ == "__main__":
     source, page = map(Path, sys.argv[1:3])
-    page.write_text(with_tables(page.read_text(), [as_markdown(from_json(json.loads(source.read_text())))]))
+    parts = [from_json(json.loads(file.read_text())) for file in sorted(source.glob("*.json"))]
+    page.write_text(with_tables(page.read_text(), [as_markdown(merge(pair for part in parts for pair in part))]))
