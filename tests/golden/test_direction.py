@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bipars.results.direction import ENOUGH, KNOWN, chance_spread, find_directions, hear, judge_way, together
+from bipars.results.direction import KNOWN, SHORT, chance_spread, find_directions, hear, judge_way, together
 from bipars.upper.evidence import MEMORY
 
 
@@ -126,11 +126,25 @@ def test_a_term_that_pointed_somewhere_for_a_while_is_not_called_nothing():
      ([0.2, -0.4, 0.1], "nil")],
 )  # fmt: skip
 def test_seeds_are_added_up_unless_they_disagree(seeds, expected):
-    assert judge_way(seeds, 2 * ENOUGH) == expected
+    assert judge_way(seeds, 8.0) == expected
     assert together([2.0, 2.0]) == pytest.approx(2 * np.sqrt(2))
 
 
+@pytest.mark.parametrize(
+    ("t", "power", "expected"),
+    [
+        (0.0, 2 * SHORT, "nil"),
+        (0.0, 2 * SHORT - 0.01, "faint"),
+        (2.0, 4.2, "faint"),
+        (2.0, 8.0, "nil"),
+        (2.6, 20.0, "faint"),
+    ],
+)
+def test_none_is_called_nothing_that_may_tell_half_as_much_as_the_clearest(t, power, expected):
+    assert judge_way([t], power) == expected
+
+
 def test_what_another_term_made_clear_serves_to_tell_that_one_has_nothing():
-    rows = seed(2.5, a=np.full(60, 0.2), b=np.full(60, 7.0))
+    rows = seed(np.r_[np.full(59, 2.1), 2.5], a=np.full(60, 0.2), b=np.full(60, 7.0))
     assert [d.way for d in find_directions(hear([rows]), ["a", "b"])] == ["nil", "up"]
     assert direction_of_a(rows).way == "faint"

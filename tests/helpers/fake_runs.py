@@ -92,13 +92,15 @@ def _row(round, end, terms, weight, states, share):
     return json.loads(json.dumps(row))
 
 
-def add_evidence(root, true=6.0, leader=1, **terms):
-    """Rows of evidence for every run below: t of the true gradient and of each term, one number or one per update."""
+def add_evidence(root, true=6.0, leader=1, lead_t=0.0, **terms):
+    """Rows of evidence for every run below: t of the true gradient and of each term, one number or one per update, and
+    what the control group showed."""
     for file in sorted(root.rglob("metrics.jsonl")):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         named = {"true_gradient_t": true} | {f"agreement_t/{name}": t for name, t in terms.items()}
         for i, row in enumerate(rows):
-            row |= {key: float(np.broadcast_to(t, len(rows))[i]) for key, t in named.items()} | {"leader": leader}
+            row |= {key: float(np.broadcast_to(t, len(rows))[i]) for key, t in named.items()}
+            row |= {"leader": leader, "lead_t": lead_t}
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 

@@ -167,6 +167,41 @@ def test_the_strength_follows_the_evidence(t, early, strength):
     assert by_direction(changed, None, 1.0) == ("keep", "moderate")
 
 
+@pytest.mark.parametrize(
+    ("way", "outcome", "trial", "expected"),
+    [
+        ("faint", None, -4.1, ("drop", "moderate")),
+        ("faint", None, 3.2, ("keep", "moderate")),
+        ("faint", None, 2.9, ("unsure", "none")),
+        ("nil", None, 3.2, ("keep", "moderate")),
+        ("down", None, -4.1, ("reverse", "strong")),
+        ("up", None, -4.1, ("keep", "strong")),
+        ("faint", "better", -4.1, ("keep", "moderate")),
+    ],
+)
+def test_the_control_group_decides_where_the_direction_is_not_known(way, outcome, trial, expected):
+    direction = Direction(way, {"up": 7.0, "down": -7.0}.get(way, 0.5), (), 20.0, 20.0, 1.0)
+    assert by_direction(direction, outcome and compared(outcome), 1.0, trial) == expected
+
+
+def test_of_one_term_the_run_itself_shows_what_it_is_worth(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.0)
+    add_evidence(tmp_path, push=1.0, true=2.6, lead_t=-2.0)
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert (verdict.advice, verdict.headline, verdict.trial) == ("drop", "better without", -4.0)
+    assert "the one that used it as written earned less (t = -4.0)" in verdict.evidence
+    add_evidence(tmp_path, push=6.0, lead_t=-2.0)
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert (verdict.advice, verdict.headline) == ("keep", "helped")
+    assert "As written it counts too much: take the learned weight (near 1)." in verdict.evidence
+
+
+def test_of_several_terms_the_control_group_says_nothing_by_itself(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.0, terms=("push", "pull"))
+    add_evidence(tmp_path, push=1.0, pull=1.0, true=2.6, lead_t=-8.0)
+    assert [(v.advice, v.trial) for v in verdicts(collect(tmp_path).panels[0])] == [("unsure", None)] * 2
+
+
 def ablation(root, term, ends):
     """Runs of the same learner without a term, as `--ablate` makes them."""
     left = tuple(name for name in TERMS if name != term)

@@ -15,7 +15,7 @@ from bipars.report.paper import paper_beside
 from bipars.report.record import record
 from bipars.report.text import PARAGRAPHS, hints, no_verdict, panel_title, standing, strength
 from bipars.results.comparison import FEWEST_SEEDS, SAME_WITHIN, Comparison, Estimate, digits_for
-from bipars.results.direction import ENOUGH, KNOWN, NOTHING
+from bipars.results.direction import KNOWN, NOTHING, SHORT
 from bipars.results.panels import Collection, Panel
 from bipars.results.summary import short_name
 from bipars.results.verdict import Judgement, Verdict, judgements
@@ -113,7 +113,7 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
         "pairs": pairs_view(pairs_below(collection)),
         "known": f"{KNOWN:g}",
         "nothing": f"{NOTHING:g}",
-        "enough": f"{ENOUGH:g}",
+        "short": f"{SHORT:g}",
         "fewest_seeds": FEWEST_SEEDS,
         "same_within": f"{100 * SAME_WITHIN:.0f}",
         "paper": paper_beside(collection),

@@ -19,11 +19,11 @@ KNOWN = 3.0
 """Standard errors from which on a direction is known: one of 16 terms of noise passes in about one run of ten."""
 NOTHING = 2.5
 """Below this, either way and in every phase, a term shows no direction ..."""
-ENOUGH = 4.0
-"""... and has none, if the true gradient agreed with itself, or with any other term's, by so many and twice as clearly:
-a term that tells half of what the clearest tells would probably have shown."""
+SHORT = 1.64
+"""... and has none, if it falls short by so many of half of the clearest agreement, of the true gradient with itself or
+with another term's: a term that tells half as much as the clearest shows less in one run of twenty ..."""
 PEAK = 3.5
-"""... and never in the whole run passed this: chance does so in one run of a hundred."""
+"""... and if it never in the whole run passed this: chance does so in one run of a hundred."""
 EARLY = 0.25
 """The first part of the clear updates, in which most is learned: looked at by itself where the whole shows nothing."""
 HEARD = 2.5
@@ -67,6 +67,10 @@ class Direction:
     @property
     def known(self) -> bool:
         return self.way in ("up", "down")
+
+    @property
+    def falls_short(self) -> float:
+        return falls_short(self.t, self.power)
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,12 @@ def judge_way(seeds: Sequence[float], power: float) -> Way:
         return "split"
     if abs(t) >= KNOWN:
         return "up" if t > 0 else "down"
-    return "nil" if power >= ENOUGH and abs(t) < min(NOTHING, power / 2) else "faint"
+    return "nil" if abs(t) < NOTHING and falls_short(t, power) >= SHORT else "faint"
+
+
+def falls_short(t: float, power: float) -> float:
+    """By how many standard errors a term shows less than one that tells half as much as the clearest."""
+    return power / 2 - abs(t)
 
 
 def together(ts: Sequence[float]) -> float:

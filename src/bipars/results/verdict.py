@@ -26,15 +26,16 @@ from bipars.results.comparison import (
 )
 from bipars.results.dimensions import input_names
 from bipars.results.direction import (
-    ENOUGH,
+    KNOWN,
     MODERATE,
-    NOTHING,
+    SHORT,
     STRONG,
     Direction,
     find_directions,
     has_evidence,
     hear,
 )
+from bipars.results.direction import together as sum_of_seeds
 from bipars.results.panels import Cell, Panel
 from bipars.results.summary import short_name
 from bipars.results.where import explained
@@ -66,6 +67,9 @@ class Verdict:
     """Which way it points; none where training recorded no evidence."""
     gain: Comparison | None
     """With the term against without it; none where nobody trained without it."""
+    trial: float | None
+    """By how many standard errors the policy that used the term as written was ahead of the control group. None where
+    there is none, or several terms, on which it says nothing by itself."""
 
     @property
     def evidence(self) -> str:
@@ -188,7 +192,9 @@ def _judge_term(
         gain = compare(cell, without, end, return_range([cell, without]))
     advice: Advice
     strength: Strength
-    silent = together.constant or (together.silence is not None and gain is None)
+    trial = side_by_side(cell) if len(panel.terms) == 1 else None
+    told = gain is not None or (trial is not None and abs(trial) >= KNOWN)
+    silent = together.constant or (together.silence is not None and not told)
     if values[k].constant == 0:
         advice, strength = "drop", "strong"
     elif silent:
@@ -197,7 +203,7 @@ def _judge_term(
         alone = len(panel.terms) == 1 or gain is not None
         advice, strength = by_weights(weights.use, gain or together.comparisons.get("plain"), alone)
     else:
-        advice, strength = by_direction(direction, gain, weights.mean.value)
+        advice, strength = by_direction(direction, gain, weights.mean.value, trial)
     words = wording.TermWords(
         advice,
         direction,
@@ -210,12 +216,24 @@ def _judge_term(
         silent=silent,
         without=None if without is None else estimate(without.at_end("evaluation_return", step)),
         learned=together.returns.get("learned"),
+        trial=trial,
     )
-    return Verdict(term, cell, advice, strength, words.headline(), tuple(words.sentences()), weights, direction, gain)
+    said = words.headline(), tuple(words.sentences())
+    return Verdict(term, cell, advice, strength, *said, weights, direction, gain, trial)
 
 
-def by_direction(direction: Direction, gain: Comparison | None, weight: float) -> tuple[Advice, Strength]:
-    """The direction decides, unless training without the term has shown something else."""
+def side_by_side(cell: Cell) -> float | None:
+    """By how many standard errors the policies that used the terms as written were ahead when they were compared."""
+    leads = [record.rows[-1]["lead_t"] for record in cell.evaluated if record.rows[-1].get("lead_t") is not None]
+    return sum_of_seeds(leads) if leads else None
+
+
+def by_direction(
+    direction: Direction, gain: Comparison | None, weight: float, trial: float | None = None
+) -> tuple[Advice, Strength]:
+    """The direction decides, unless training without the term has shown something else; where neither is known, the
+    comparison with the control group does.
+    """
     advice: Advice = {"up": "keep", "down": "reverse", "nil": "drop"}.get(direction.way, "unsure")  # type: ignore[assignment]
     size = abs(direction.t)
     strength: Strength = "strong" if size >= STRONG else "moderate" if size >= MODERATE else "weak"
@@ -224,7 +242,7 @@ def by_direction(direction: Direction, gain: Comparison | None, weight: float) -
         size = min(abs(change.before), abs(change.after))
         advice, strength = ("keep" if change.before > 0 else "unsure"), ("moderate" if size >= MODERATE else "weak")
     elif direction.way == "nil":
-        strength = "strong" if direction.power >= 2 * ENOUGH and size < NOTHING / 2 else "moderate"
+        strength = "strong" if direction.falls_short >= 2 * SHORT else "moderate"
     elif direction.early:
         strength = "moderate" if size >= STRONG else "weak"
     if gain is not None and gain.outcome == "worse":
@@ -233,6 +251,8 @@ def by_direction(direction: Direction, gain: Comparison | None, weight: float) -
         if advice in ("keep", "reverse"):
             return advice, "strong"
         return ("reverse" if weight < 0 else "keep"), "moderate"
+    if trial is not None and abs(trial) >= KNOWN and advice in ("unsure", "drop"):
+        return ("keep" if trial > 0 else "drop"), "moderate"
     if gain is not None and gain.outcome == "same" and advice == "unsure":
         return "drop", "weak"
     return advice, "none" if advice == "unsure" else strength

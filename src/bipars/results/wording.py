@@ -10,6 +10,8 @@ from bipars.results.comparison import Comparison, Estimate, Weights, digits_for,
 from bipars.results.direction import HEARD, KNOWN, Direction
 from bipars.terms.values import Values
 
+FEW_UPDATES, ENOUGH_UPDATES = 10, 50
+"""Of fewer updates than the first nothing can be expected; the second is what to try."""
 STRENGTHS = {"strong": "strong evidence", "moderate": "fair evidence", "weak": "weak evidence", "none": "no evidence"}
 CLEARLY = {
     "better": "clearly more than without {them}",
@@ -21,7 +23,7 @@ CLEARLY = {
 def never_varied(rows: Sequence[Mapping[str, Any]]) -> str | None:
     """Why nothing can be said of any term, where the true reward was the same from beginning to end."""
     returns = [row[key] for row in rows for key in ("true_return", "evaluation_return") if row.get(key) is not None]
-    if returns and np.ptp(returns) <= 1e-9 * max(1.0, float(np.abs(returns).max())):
+    if len(returns) > 1 and np.ptp(returns) <= 1e-9 * max(1.0, float(np.abs(returns).max())):
         return (
             f"the true return was the same ({returns[0]:.4g}) in every episode of the whole run. Without a true reward "
             "that varies there is nothing that a term could help to get. Check that the true reward is the one you "
@@ -32,6 +34,13 @@ def never_varied(rows: Sequence[Mapping[str, Any]]) -> str | None:
 
 def never_heard(rows: Sequence[Mapping[str, Any]]) -> str:
     """The same where the true gradient could not be told from noise."""
+    last = max(rows, key=lambda row: row["round"])
+    if last["round"] < FEW_UPDATES:
+        enough = ENOUGH_UPDATES * last["step"] // last["round"]
+        return (
+            f"{last['step']:,} steps are too few to tell the gradient of the true reward from noise. Train for "
+            f"{enough:,} or more"
+        )
     clearest = max((row["true_gradient_t"] for row in rows if row.get("true_gradient_t") is not None), default=0.0)
     return (
         f"the gradient of the true reward was never told from noise (at its clearest {clearest:.1f} standard errors, "
@@ -127,6 +136,13 @@ class TermWords:
     silent: bool
     without: Estimate | None
     learned: Estimate | None
+    trial: float | None = None
+    """By how many standard errors the policy that used the term as written was ahead of the control group."""
+
+    @property
+    def ahead(self) -> int:
+        """Whether that was clearly ahead (1), behind (-1) or neither."""
+        return 0 if self.trial is None or abs(self.trial) < KNOWN else 1 if self.trial > 0 else -1
 
     def headline(self) -> str:
         """A few words, for a table."""
@@ -140,8 +156,11 @@ class TermWords:
         if self.direction is None:
             return {"used": "used as written", "reversed": "sign flipped", "off": "switched off",
                     "mixed": "depends on the state", "unsure": "seeds disagree"}[self.weights.use]  # fmt: skip
-        if self.advice == "drop" and self.direction.way != "nil":
-            return "better without" if self.gain and self.gain.outcome == "worse" else "no gain shown"
+        if self.advice == "drop" and (self.direction.way != "nil" or self.ahead):
+            worse = self.ahead < 0 or (self.gain and self.gain.outcome == "worse")
+            return "better without" if worse else "no gain shown"
+        if self.advice == "keep" and not self.direction.known and self.ahead > 0:
+            return "better with it"
         if self.direction.change is not None:
             return "helped early, harmed late" if self.direction.change.before > 0 else "harmed early, helped late"
         late = " early" if self.direction.early else ""
@@ -155,7 +174,7 @@ class TermWords:
         if self.silent:
             return about or ["Nothing can be said of it; the reason stands above."]
         said = [self._by_weights()] if self.direction is None else [self._which_way(self.direction)]
-        return [*said, *self._gain(), *about, *self._depends(), *self._what_to_do()]
+        return [*said, *self._side_by_side(), *self._gain(), *about, *self._depends(), *self._what_to_do()]
 
     def _which_way(self, d: Direction) -> str:
         t = f"t = {d.t:+.1f}"
@@ -179,6 +198,12 @@ class TermWords:
             case "split":
                 return f"The seeds disagree on its direction (t from {min(d.seeds):+.1f} to {max(d.seeds):+.1f})."
         return f"Which way it points is not known ({t}; {KNOWN:.0f} is clear)."
+
+    def _side_by_side(self) -> list[str]:
+        if not self.ahead:
+            return []
+        more = "more" if self.ahead > 0 else "less"
+        return [f"Of two policies side by side, the one that used it as written earned {more} (t = {self.trial:+.1f})."]
 
     def _by_weights(self) -> str:
         w, mean = self.weights, f"mean weight {self.weights.mean.value:+.2f}; 1 is as written"
@@ -240,6 +265,8 @@ class TermWords:
         match self.advice:
             case "keep" if self.direction is not None and self.direction.change is not None:
                 return ["Keep it at the beginning and let it fade, as the learned weights do."]
+            case "keep" if self.ahead < 0:
+                return [f"As written it counts too much: take the learned weight (near {weight})."]
             case "reverse" if self.weights.mean.value < 0:
                 return [f"Reverse it (a weight near {weight}), or leave it out."]
             case "reverse":
