@@ -169,7 +169,7 @@ class BiPaRS(TrainedAgent):
         row = {"round": self._rounds, "step": self.num_timesteps} | summarise(stats, names)
         self.metrics.append(row)
         if self._rounds == 1 and names:
-            for line in odd_terms(np.asarray(stats.terms), names):
+            for line in odd_terms(np.asarray(stats.terms), names, np.asarray(stats.reward)):
                 warnings.warn(line, stacklevel=3)
         if snapshot_due(self._rounds, start, end, max(self._snapshots, default=0)):
             self._snapshots[self._rounds] = encode_snapshot(glance(self._program, state, stats.visited))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bipars.terms.values import Twin, look_at, odd_terms
+from bipars.terms.values import Twin, look_at, odd_terms, parts_of
 
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=200)
@@ -32,12 +32,12 @@ def test_a_term_that_is_rarely_something_else_is_no_constant():
 
 
 def test_nothing_is_said_of_a_few_transitions():
-    assert odd_terms(columns(A, A, 0.0)[:30], ["a", "b", "c"]) == []
+    assert odd_terms(columns(A, A, 0.0)[:30], ["a", "b", "c"], B[:30]) == []
     assert look_at(np.zeros((0, 2)))[1].constant is None
 
 
 def test_every_odd_term_has_its_sentence():
-    lines = odd_terms(columns(A, 2 * A, 0.0, 3.5, B, -B), ["a", "copy", "zero", "living", "b", "against"])
+    lines = odd_terms(columns(A, 2 * A, 0.0, 3.5, B, -B), ["a", "copy", "zero", "living", "b", "against"], A * B)
     assert lines == [
         "term 'copy' is the same as term 'a', up to its scale: keep one of them",
         "term 'zero' is 0 in all 200 steps looked at: it changes nothing. Is it computed from what the environment "
@@ -48,4 +48,19 @@ def test_every_odd_term_has_its_sentence():
 
 
 def test_without_terms_there_is_nothing_odd():
-    assert odd_terms(np.zeros((256, 8, 0)), []) == []
+    assert odd_terms(np.zeros((256, 8, 0)), [], np.ones((256, 8))) == []
+
+
+def test_terms_that_the_reward_contains():
+    assert parts_of(3 - 2 * A, columns(B, A)) == [1]
+    assert parts_of(A + 0.5 * B, columns(A * B, A, 0.0, B)) == [1, 3]
+    (line,) = odd_terms(columns(A, B, A * B), ["a", "b", "other"], A - B)
+    assert line.startswith("the true reward is the sum of terms 'a' and 'b', up to scale, in all 200 steps looked at: ")
+
+
+def test_terms_that_go_with_the_reward_are_not_in_it():
+    noise = RNG.normal(size=200)
+    assert parts_of(A + 0.1 * noise, columns(A, B)) == []  # nearly, but with something of its own
+    assert parts_of(np.ones(200), columns(A, 1.0)) == []  # a constant is made of nothing
+    rare = 1.0 * (np.arange(200) % 50 == 0)
+    assert parts_of(rare, columns(2 * rare, A)) == []  # so few may agree by chance

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from typing import Annotated, Any
 
 import tyro
@@ -40,6 +41,7 @@ def _parse(arguments: list[str]) -> Any:
 
 def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    warnings.formatwarning = lambda message, *_: f"bipars: {message}\n"  # one line, without our source
     typed = sys.argv[1:] if arguments is None else arguments
     try:
         try:

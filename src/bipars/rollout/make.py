@@ -13,11 +13,12 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from bipars.envs import spaces
+from bipars.envs.adapters import TERM_PREFIXES
 from bipars.envs.base import Environment, observation_space
 from bipars.envs.gym import Factory, GymnasiumEnvironment, VectorFactory
 from bipars.envs.gym import factory as gymnasium_factory
 from bipars.envs.host import HostEnvironment
-from bipars.envs.host_batch import HostBatch
+from bipars.envs.host_batch import BatchInfo, HostBatch
 from bipars.envs.registry import ANY, EnvironmentFamily, find_family, make_environment, take_options
 from bipars.envs.vector_env import VectorEnvironment
 from bipars.errors import UsageError
@@ -26,7 +27,7 @@ from bipars.rollout.batch import Sampler
 from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.jax_sampler import JaxSampler
 from bipars.settings.config import Config
-from bipars.terms.term import CompiledTerm, RewardTerm, check_names, check_terms, evaluate_terms
+from bipars.terms.term import CompiledTerm, InfoTerm, RewardTerm, check_names, check_terms, evaluate_terms
 from bipars.terms.true_reward import TrueReward, check_true_reward
 
 Env = gymnasium.Env[Any, Any] | Factory | VectorEnv[Any, Any, Any] | VectorFactory | Environment
@@ -209,7 +210,22 @@ def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_rewa
     host_batch = HostBatch(env, 1)
     host_batch.step(env.reset(0), zero_action(env, env.num_envs))
     true_reward.evaluate(host_batch, evaluate_terms(terms, params, host_batch, key))
+    if true_reward.kind == "env":
+        _warn_of_parts(host_batch, terms)
     return host_batch.flat_obs[0]
+
+
+def _warn_of_parts(host_batch: HostBatch, terms: tuple[RewardTerm, ...]) -> None:
+    """Names terms that are parts of the environment's reward, where `info` has all parts, as in Gymnasium's MuJoCo."""
+    info = BatchInfo(host_batch).numeric()
+    parts = {key: values for key, values in info.items() if key.startswith(TERM_PREFIXES)}
+    twice = [term.name for term in terms if isinstance(term, InfoTerm) and term.key in parts]
+    if twice and np.allclose(sum(parts.values()), host_batch.env_reward.reshape(-1)):
+        warnings.warn(
+            f"term '{twice[0]}' counts twice: the environment's reward is already the sum of {', '.join(parts)}. "
+            "true_reward 'env-minus-terms' takes it out of the reward",
+            stacklevel=3,
+        )
 
 
 def zero_action(env: HasSpaces, count: int) -> np.ndarray:

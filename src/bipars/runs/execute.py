@@ -114,8 +114,8 @@ def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None
 
 
 def name_odd_terms(stats: RoundStats, names: Sequence[str]) -> None:
-    """In the first update: terms that are zero, constant, or the same as another."""
-    for line in odd_terms(np.asarray(stats.terms), names):
+    """In the first update: terms that are zero, constant, the same as another, or the reward itself."""
+    for line in odd_terms(np.asarray(stats.terms), names, np.asarray(stats.reward)):
         _name_once(line)
 
 

@@ -177,7 +177,7 @@ class ShapedPPO(PPO):
         names, upper = self.shaping.config.terms, self.shaping
         check_rewards(rollout.reward, rollout.terms, names, self.record.rounds * self.shaping.config.ppo.update_period)
         if not self.record.rounds:
-            for line in odd_terms(rollout.terms.reshape(-1, len(names)), names):
+            for line in odd_terms(rollout.terms, names, rollout.reward):
                 warnings.warn(line, stacklevel=2)
         seen = upper.flat(rollout)
         weight_obs, weight_action, z = upper.weigh(*seen)

@@ -1,5 +1,6 @@
 """Functions that a user wrote, called on many inputs in NumPy or JAX. An error names the function and the step."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,23 @@ def check_named(kind: str, name: Any, fn: Any, takes: str) -> None:
         raise UsageError(f"a {kind} needs a name; got {name!r}, expected text such as 'upright'")
     if not callable(fn):
         raise UsageError(f"{kind} '{name}': fn is {fn!r}; expected a function of {takes}")
+
+
+TRANSITION = "(obs, action, next_obs, info)"
+"""What reward terms and the true reward are functions of."""
+
+
+def check_arguments(what: str, fn: Callable[..., Any]) -> None:
+    """That the function can be called on a transition; one that does not tell is tried later."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*TRANSITION.split())
+    except TypeError:
+        takes = ", ".join(map(str, signature.parameters))
+        raise UsageError(f"{what} is a function of ({takes}); write it as one of {TRANSITION}") from None
 
 
 def single_number(what: str, value: Any, where: str = "") -> float:

@@ -24,7 +24,7 @@ from bipars.envs.base import Environment
 from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
 from bipars.nets.spaces import BoxActions
-from bipars.terms.call import call_on_batch, call_on_step, check_named
+from bipars.terms.call import TRANSITION, call_on_batch, call_on_step, check_arguments, check_named
 from bipars.terms.in_jax import Transition, call_in_jax, check_in_jax, first_step, info_in_jax
 
 TermFunction = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
@@ -40,7 +40,8 @@ class RewardTerm:
     """`fn` takes many transitions at once, on a leading axis."""
 
     def __post_init__(self) -> None:
-        check_named("reward term", self.name, self.fn, "(obs, action, next_obs, info)")
+        check_named("reward term", self.name, self.fn, TRANSITION)
+        check_arguments(self.what, self.fn)
 
     @property
     def what(self) -> str:
@@ -110,7 +111,7 @@ def check_names(terms: Sequence[RewardTerm]) -> None:
     names = [term.name for term in terms]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"two reward terms are called '{name}'; give each its own name")
+            raise UsageError(f"two reward terms are called '{name}'; leave one of them out, or give each its own name")
 
 
 def evaluate_in_jax(

@@ -13,7 +13,7 @@ from bipars.envs.host_batch import HostBatch, info_number, info_numbers
 from bipars.errors import TermError, UsageError
 from bipars.settings.importing import IMPORT, WithheldError
 from bipars.terms.builtin import import_function
-from bipars.terms.call import call_on_batch, call_on_step
+from bipars.terms.call import TRANSITION, call_on_batch, call_on_step, check_arguments
 from bipars.terms.in_jax import Transition, call_in_jax, check_in_jax, first_step, info_in_jax
 from bipars.terms.term import RewardTerm, TermFunction
 
@@ -42,6 +42,8 @@ class TrueReward:
             raise UsageError("reward 'function' needs the function itself: pass true_reward=... in Python")
         if self.kind.startswith(IMPORT):
             object.__setattr__(self, "fn", _imported(self.kind))
+        if callable(self.fn):
+            check_arguments("the true reward", self.fn)
 
     @property
     def vectorised(self) -> bool:
@@ -102,7 +104,7 @@ def _imported(spec: str) -> TermFunction:
         raise UsageError(f"true_reward '{spec}' cannot be imported: {error}", ["true_reward"]) from error
     if not callable(found):
         raise UsageError(
-            f"true_reward '{spec}' is {found!r:.80}; expected a function of (obs, action, next_obs, info)",
+            f"true_reward '{spec}' is {found!r:.80}; expected a function of {TRANSITION}",
             ["true_reward"],
         )
     return found

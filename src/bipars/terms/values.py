@@ -1,4 +1,4 @@
-"""What the values of the terms say by themselves: which are zero, constant, or another one again."""
+"""What the values of the terms say by themselves: which are zero, constant, another one again, or in the reward."""
 
 import math
 from collections.abc import Sequence
@@ -10,6 +10,12 @@ SAME = 0.98
 """Correlation, either way, from which on two terms say the same."""
 FEWEST = 64
 """Transitions without which nothing is said."""
+REWARD = 0.999
+"""Correlation, either way, from which on a term is the true reward again."""
+REST = 1e-3
+"""What may be left of the reward, in its standard deviations, where it is a sum of the terms."""
+FEWEST_REWARDS = 16
+"""Transitions with another reward than usual, without which nothing is said of it: rare ones agree by chance."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +53,41 @@ def look_at(terms: np.ndarray) -> list[Values]:
     return found
 
 
-def odd_terms(terms: np.ndarray, names: Sequence[str]) -> list[str]:
-    """A sentence for every term that is zero, constant, or the same as one before it; empty where all is well.
+def parts_of(reward: np.ndarray, terms: np.ndarray) -> list[int]:
+    """The terms that the reward is made of: one that is the reward again, or several that add up to it, if any do."""
+    usual = np.median(reward) if len(reward) else 0.0
+    varies = np.flatnonzero(np.ptp(terms, axis=0) > 0) if len(terms) else np.zeros(0, int)
+    if np.sum(np.abs(reward - usual) > 1e-6 * np.abs(reward).max(initial=0)) < FEWEST_REWARDS or not len(varies):
+        return []
 
-    `terms` has one column each, after any number of axes.
+    def standard(x: np.ndarray) -> np.ndarray:
+        return (x - x.mean(axis=0)) / x.std(axis=0)
+
+    target, columns = standard(reward.astype(float)), standard(terms[:, varies].astype(float))
+    alone = np.abs(columns.T @ target) / len(target) > REWARD
+    if alone.any():
+        return varies[alone].tolist()
+    shares = np.linalg.lstsq(columns, target)[0]
+    made = np.std(target - columns @ shares) < REST
+    return varies[np.abs(shares) > REST].tolist() if made else []
+
+
+def odd_terms(terms: np.ndarray, names: Sequence[str], reward: np.ndarray) -> list[str]:
+    """A sentence for every term that is zero, constant, or the same as one before it, and for terms that the true
+    reward contains; empty where all is well.
+
+    `terms` has one column each, after any number of axes, which are those of `reward`.
     """
     lines = []
     flat = terms.reshape(math.prod(terms.shape[:-1]), len(names))  # with no term at all, -1 would tell nothing
+    parts = [f"'{names[k]}'" for k in parts_of(reward.reshape(-1), flat)]
+    if parts:
+        several = f"the sum of terms {', '.join(parts[:-1])} and {parts[-1]}", "they count", "them"
+        what, count, them = (f"term {parts[0]} again", "it counts", "it") if len(parts) == 1 else several
+        lines.append(
+            f"the true reward is {what}, up to scale, in all {len(flat):,} steps looked at: {count} twice. "
+            f"Leave {them} out, or set true_reward to what you really want"
+        )
     for k, (name, values) in enumerate(zip(names, look_at(flat), strict=True)):
         seen = f"in all {values.count:,} steps looked at"
         if values.constant == 0:
