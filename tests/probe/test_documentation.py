@@ -6,9 +6,11 @@ one update there, however many steps the page asks for. A block that is not mean
 """
 
 import itertools
+import os
 import pkgutil
 import re
 import shlex
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -100,6 +102,106 @@ pass
     assert run == Block("python", 13, "pass\n\n\npass\n", True)
     assert len(COMMANDS) > 40
     assert {page for page in PAGES if python_of(page)} >= {"README.md", "docs/environments.md", "docs/suites.md"}
+
+
+# Links and lines
+
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+LINKED = {**PAGES, "CHANGELOG.md": (ROOT / "CHANGELOG.md").read_text()}
+
+
+def anchors(text):
+    """Of a page's headings, as GitHub and the site name them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_anchors_are_named_as_on_github():
+    assert anchors("# The library's `a.b`: two-fold\n```\n# none\n```\n## In Python\n") == {
+        "#the-librarys-ab-two-fold",
+        "#in-python",
+    }
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_links_lead_somewhere(page):
+    for target, anchor in LINK.findall(LINKED[page]):
+        if "://" in target:
+            continue
+        path = os.path.normpath(os.path.join(os.path.dirname(page), target)) if target else page
+        assert (ROOT / path).exists(), f"{page} links to {target}"
+        assert not anchor or anchor in anchors(LINKED[path]), f"{page} links to {target}{anchor}"
+
+
+@pytest.mark.parametrize("page", LINKED)
+def test_lines_are_short(page):
+    """All but those of tables and those that end in a link, which cannot be broken."""
+    for line in LINKED[page].splitlines():
+        assert len(line) <= 120 or line.startswith("|") or LINK.search(line), line
+
+
+# The site
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "".join(text for page, text in PAGES.items() if page.startswith("docs/api/"))
+    documented = set(re.findall(r"^::: bipars\.(\S+)$", pages, re.MULTILINE))
+    assert documented >= set(bipars.__all__) - {"__version__", "envs"} | {"sb3.ShapedPPO"}
+    assert documented >= {"envs.from_gymnax", "envs.from_brax", "envs.register"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
+    path = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(path)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | QUIET, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+QUIET = {"NO_MKDOCS_2_WARNING": "1"}
+"""What Material for MkDocs says of its own future."""
+
+
+def test_the_site_has_every_page(site):
+    for page in PAGES:
+        if page.startswith("docs/"):
+            assert (site / page.removeprefix("docs/")).with_suffix(".html").exists(), page
+    assert (site / "contributing.html").exists()
+    assert "Unreleased" in (site / "changelog.html").read_text()
+
+
+def test_the_site_has_what_docstrings_say(site):
+    assert bipars.RewardTerm.__doc__.partition(";")[0] in (site / "api" / "terms.html").read_text()
+    assert "deterministic" in (site / "api" / "agent.html").read_text()  # of predict, which BiPaRS inherits
+
+
+def test_the_site_loads_nothing_from_elsewhere(site):
+    loaded = re.compile(r"<(?:script|img|iframe|link)\b[^>]*?(?:src|href)=\"?https?://[^>]*>")
+    for page in site.rglob("*.html"):
+        assert loaded.findall(page.read_text()) == [], page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"url\([\"']?https?://", sheet.read_text()), sheet
+
+
+def test_a_broken_link_stops_the_site(tmp_path):
+    pytest.importorskip("material")
+    for name in ("docs", "results", "src", "mkdocs.yml", "CONTRIBUTING.md", "CHANGELOG.md"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "docs").unlink()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "site_hooks.py").write_text((ROOT / "docs" / "site_hooks.py").read_text())
+    (tmp_path / "docs" / "index.md").write_text("[gone](nowhere.md) and [elsewhere](../results/nowhere)")
+    (tmp_path / "mkdocs.yml").unlink()
+    settings = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(settings)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | QUIET, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "nowhere.md" in done.stderr
+    assert "../results/nowhere" in done.stderr
 
 
 # Python
