@@ -17,6 +17,12 @@ from bipars.runtime import enable_compilation_cache
 
 enable_compilation_cache()
 
+
+def pytest_configure(config):
+    # Many a tiny environment has the action for its reward, and a term that is the same.
+    config.addinivalue_line("filterwarnings", "ignore:the true reward is:UserWarning")
+
+
 TIERS = ("golden", "gradient", "probe", "learning", "faults")
 
 

@@ -52,15 +52,16 @@ def test_without_terms_there_is_nothing_odd():
 
 
 def test_terms_that_the_reward_contains():
-    assert parts_of(3 - 2 * A, columns(B, A)) == [1]
+    assert parts_of(3 + 2 * A, columns(B, A)) == [1]
     assert parts_of(A + 0.5 * B, columns(A * B, A, 0.0, B)) == [1, 3]
-    (line,) = odd_terms(columns(A, B, A * B), ["a", "b", "other"], A - B)
+    (line,) = odd_terms(columns(A, B, A * B), ["a", "b", "other"], A + B)
     assert line.startswith("the true reward is the sum of terms 'a' and 'b', up to scale, in all 200 steps looked at: ")
 
 
 def test_terms_that_go_with_the_reward_are_not_in_it():
     noise = RNG.normal(size=200)
     assert parts_of(A + 0.1 * noise, columns(A, B)) == []  # nearly, but with something of its own
+    assert parts_of(-A, columns(A, B)) == parts_of(A - B, columns(A, B)) == []  # against it
     assert parts_of(np.ones(200), columns(A, 1.0)) == []  # a constant is made of nothing
     rare = 1.0 * (np.arange(200) % 50 == 0)
     assert parts_of(rare, columns(2 * rare, A)) == []  # so few may agree by chance

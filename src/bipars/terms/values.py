@@ -11,7 +11,7 @@ SAME = 0.98
 FEWEST = 64
 """Transitions without which nothing is said."""
 REWARD = 0.999
-"""Correlation, either way, from which on a term is the true reward again."""
+"""Correlation from which on a term is the true reward again."""
 REST = 1e-3
 """What may be left of the reward, in its standard deviations, where it is a sum of the terms."""
 FEWEST_REWARDS = 16
@@ -54,7 +54,10 @@ def look_at(terms: np.ndarray) -> list[Values]:
 
 
 def parts_of(reward: np.ndarray, terms: np.ndarray) -> list[int]:
-    """The terms that the reward is made of: one that is the reward again, or several that add up to it, if any do."""
+    """The terms that the reward is made of: one that is the reward again, or several that add up to it, if any do.
+
+    One against the reward is no part of it: its verdict says enough.
+    """
     usual = np.median(reward) if len(reward) else 0.0
     varies = np.flatnonzero(np.ptp(terms, axis=0) > 0) if len(terms) else np.zeros(0, int)
     if np.sum(np.abs(reward - usual) > 1e-6 * np.abs(reward).max(initial=0)) < FEWEST_REWARDS or not len(varies):
@@ -64,12 +67,12 @@ def parts_of(reward: np.ndarray, terms: np.ndarray) -> list[int]:
         return (x - x.mean(axis=0)) / x.std(axis=0)
 
     target, columns = standard(reward.astype(float)), standard(terms[:, varies].astype(float))
-    alone = np.abs(columns.T @ target) / len(target) > REWARD
+    alone = columns.T @ target / len(target) > REWARD
     if alone.any():
         return varies[alone].tolist()
     shares = np.linalg.lstsq(columns, target)[0]
-    made = np.std(target - columns @ shares) < REST
-    return varies[np.abs(shares) > REST].tolist() if made else []
+    made = np.std(target - columns @ shares) < REST and shares.min() > -REST
+    return varies[shares > REST].tolist() if made else []
 
 
 def odd_terms(terms: np.ndarray, names: Sequence[str], reward: np.ndarray) -> list[str]:
