@@ -1,6 +1,8 @@
 # make demo   trains three agents, prints what was learned about a reward term, writes demo/report.html
 # make test   style, types and the whole test suite
 # make docs   writes the tables of docs/metrics.md, docs/runs.md and docs/benchmark.md
+# make site   builds the documentation in site/; warnings are errors
+# make dist   builds source distribution and wheel in dist/, and checks them
 # All make their own virtual environment in .venv when there is none.
 
 PYTHON ?= python3
@@ -8,7 +10,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 TESTABLE := .venv/.testable
 
-.PHONY: demo test lint docs lock clean
+.PHONY: demo test lint docs site dist lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/bipars demo --out demo
@@ -27,13 +29,23 @@ docs: $(INSTALLED)
 	$(BIN)/python -m bipars.bench.faults docs/runs.md results/faults
 	test ! -e results/misspecified || $(BIN)/python -m bipars.report.pairs results/misspecified docs/benchmark.md
 
+# Not with --quiet, which would also overlook the warnings.
+site: $(TESTABLE)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: $(TESTABLE)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
+
 $(INSTALLED): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-# The tests also need the extras: MuJoCo, TensorBoard scalars, videos, Stable-Baselines3; and Playwright for the page.
+# The tests also need the extras: MuJoCo, TensorBoard scalars, videos, Stable-Baselines3; Playwright for the page, MkDocs
+# for the site, build and twine for what is released.
 $(TESTABLE): $(INSTALLED) requirements-test.lock
 	$(BIN)/python -m pip install --quiet --requirement requirements-test.lock
 	touch $@
@@ -51,9 +63,9 @@ lock:
 	.venv-lock/bin/uv pip compile --quiet --no-header --no-annotate --no-deps --generate-hashes requirements.lock --output-file requirements.lock
 	$(LOCK) uninstall --quiet --yes uv
 	$(LOCK) install --quiet torch==2.13.0
-	$(LOCK) install --quiet '.[bench,dev,interop,monks,mujoco,onnx,ray,tables,tensorboard,video]'
+	$(LOCK) install --quiet '.[bench,dev,docs,interop,monks,mujoco,onnx,ray,tables,tensorboard,video]'
 	$(LOCK) freeze --all --exclude bipars --exclude pip | sed 's/+cpu$$//' > requirements-test.lock
 	rm -rf .venv-lock build
 
 clean:
-	rm -rf .venv demo build
+	rm -rf .venv build demo dist site
