@@ -276,7 +276,8 @@ class PPO:
             critics, optimisers, log = [], [], {}
             seen, counted = obs[index], None if own is None else own[index]
             for i, (critic, optimiser) in enumerate(zip(*carry, strict=True)):
-                loss, slope = jax.value_and_grad(critic_loss)(critic, seen, targets[i][index], i == TRUE, counted)
+                relative = i == TRUE and not self.config.normalise_returns
+                loss, slope = jax.value_and_grad(critic_loss)(critic, seen, targets[i][index], relative, counted)
                 move, optimiser = self.value_adam.update(slope, optimiser, critic)
                 critics.append(optax.apply_updates(critic, move))
                 optimisers.append(optimiser)
@@ -332,7 +333,8 @@ def critic_loss(
     """Squared error, or the fraction of the target's variance that it leaves unexplained (`relative`).
 
     Returns of a sparse reward shrink by orders of magnitude as the policy improves, and with them the gradients that
-    Adam remembers; the relative loss keeps its size, so the critic keeps learning.
+    Adam remembers; the relative loss keeps its size, so the critic keeps learning. Normalised returns keep theirs, and
+    of a reward that few minibatches have in them the relative loss would be huge in all others.
     """
     squares = (critic(obs) - target) ** 2
     error = jnp.mean(squares if own is None else own[:, None] * squares)
