@@ -1,6 +1,6 @@
 """An environment of one's own that the library knows by name: its defaults, and what the report calls its numbers.
 
-Run it as a script; or go into its folder and give the command line the name of the module:
+Run it as a script, which takes half a minute; or go into its folder and give the command line the name of the module:
 
     bipars train --env own_environment_family:PointMass-v0 --term import:own_environment_family.nearer --out runs
 """
@@ -49,7 +49,12 @@ def preset(method, learner):
 gymnasium.register("PointMass-v0", PointMass, max_episode_steps=50)
 register(EnvironmentFamily("PointMass-v0", {"default": preset}, observations=("position", "velocity")))
 
-if __name__ == "__main__":
+
+def main(steps=20_480):
     agent = bipars.BiPaRS("PointMass-v0", terms=[bipars.RewardTerm("nearer", nearer)])
-    agent.learn(agent.config.steps, progress_bar=True)
+    agent.learn(steps, progress_bar=True)
     print(f"steps in the middle, of 50: {agent.evaluate()[0]:.1f}; weights: {agent.weights([0.5, 0.0], [-1.0])}")
+
+
+if __name__ == "__main__":
+    main()

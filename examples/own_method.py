@@ -1,6 +1,6 @@
 """A method of one's own: weights that move by the sign of the meta-gradient, one number per term.
 
-    python examples/own_method.py
+    python examples/own_method.py         # half a minute
     bipars train --env cartpole --term harmful --preset paper --method import:examples.own_method.sign --out runs/sign
 
 An estimator has `init` and `update`. `update` is given the step that the policy just took and the gradient of the true
@@ -48,7 +48,12 @@ sign = Method(
     name="sign",
 )
 
-if __name__ == "__main__":
+
+def main(steps=200_000):
     agent = bipars.BiPaRS("cartpole", terms=["harmful"], method=sign, preset="paper")
-    agent.learn(200_000, progress_bar=True)
+    agent.learn(steps, progress_bar=True)
     print(f"the harmful term's weight went from 1 to {agent.metrics[-1]['weight/harmful']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
