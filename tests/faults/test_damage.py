@@ -97,6 +97,20 @@ def test_a_round_that_changed_is_not_gone_on_from(unfinished, finished, capfd):
     assert outcome(unfinished) == outcome(finished)
 
 
+def test_a_file_in_the_place_of_the_checkpoints_is_no_new_beginning(unfinished, capfd):
+    shutil.rmtree(unfinished.checkpoints)
+    unfinished.checkpoints.write_bytes(b"")
+    before = unfinished.metrics_file.read_bytes()
+    message = f"{unfinished.checkpoints} cannot be read: Not a directory"
+    assert main(["verify", str(unfinished.path)]) == 1
+    assert message in capfd.readouterr().out
+    assert main(["resume", str(unfinished.path)]) == 1
+    assert message in capfd.readouterr().err
+    with pytest.raises(BiparsError, match="cannot be read: Not a directory"):
+        bipars.BiPaRS.load(unfinished.path)
+    assert unfinished.metrics_file.read_bytes() == before
+
+
 def test_a_checkpoint_of_another_run_is_not_gone_on_from(unfinished, finished, caplog):
     for path in unfinished.checkpoints.iterdir():
         path.unlink()

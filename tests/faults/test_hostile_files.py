@@ -1,8 +1,10 @@
 """One bad file does not take a report down: it is named, the rest is shown, and there is no traceback."""
 
+import errno
 import json
 import os
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -289,6 +291,68 @@ def test_nothing_that_a_file_says_moves_the_cursor(tmp_path, capfd):
     text = capfd.readouterr()
     assert "\x1b" not in text.out + text.err
     assert "[2J/config.json is damaged" in text.err
+
+
+@pytest.fixture
+def unlisted(monkeypatch):
+    """A directory that cannot be listed; who is root can list all, so the system is asked in another's place."""
+    denied = []
+
+    def asked(ask):
+        def answer(path="."):
+            if str(path) in map(str, denied):
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return ask(path)
+
+        return answer
+
+    monkeypatch.setattr(os, "scandir", asked(os.scandir))
+    monkeypatch.setattr(os, "listdir", asked(os.listdir))
+    monkeypatch.setattr(os, "open", _refusing(denied, os.open))
+    monkeypatch.setattr(os, "stat", _refusing(denied, os.stat))
+    return denied.append
+
+
+def _refusing(denied, opened):
+    def answer(path, *rest, **more):
+        if any(str(path).startswith(f"{place}{os.sep}") for place in denied):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *rest, **more)
+
+    return answer
+
+
+@pytest.mark.parametrize("place", ["seed-0002", "seed-0002/snapshots", "seed-0002/checkpoints"])
+def test_a_directory_that_cannot_be_listed_is_named(root, unlisted, capfd, caplog, place):
+    """Who takes it for an empty one calls all intact, and reports one seed less without a word."""
+    (root / place).mkdir(exist_ok=True)
+    unlisted(root / place)
+    assert main(["verify", str(root)]) == 1
+    assert f"{root / place}" in capfd.readouterr().out
+    assert main(["report", str(root)]) == 0
+    if place != "seed-0002/checkpoints":  # a report of what is finished asks for none
+        assert str(root / place) in " ".join(capfd.readouterr().out.split()) + caplog.text
+
+
+@pytest.fixture
+def endless(root):
+    """Directories in a run, each in the one before."""
+    here = os.open(root / "seed-0002", os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    yield
+    subprocess.run(["rm", "-r", root / "seed-0002" / "d"], check=True)  # pytest would remove them by recursion
+
+
+@pytest.mark.usefixtures("endless")
+def test_directories_in_directories_without_end_are_no_traceback(root, capfd):
+    assert main(["report", str(root), "--text"]) == 0
+    assert main(["verify", str(root)]) == 0
+    assert "3 runs, all intact" in capfd.readouterr().out
 
 
 def test_a_directory_in_the_place_of_a_leftover_is_left(tmp_path):

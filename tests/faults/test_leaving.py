@@ -1,5 +1,6 @@
 """Signals, abandoned workers and readers, and what a spreadsheet would execute."""
 
+import errno
 import os
 import pty
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -139,29 +141,79 @@ def test_timings_have_every_round_once(tmp_path):
     assert [line[:11] for line in run.timings_file.read_text().splitlines()] == ['{"round": 1', '{"round": 2']
 
 
-def test_readers_that_leave_or_wait_are_no_error(tmp_path, monkeypatch, capfd):
+@pytest.fixture
+def watched(tmp_path, monkeypatch, capfd):
+    """A page of one run, its server with little patience; nothing that readers do may bring a traceback."""
     monkeypatch.setattr(Handler, "timeout", 0.3)
     fake_cell(tmp_path, "mgl", [0.0], weight=-2.0)
     with make_server(tmp_path, 0) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        port = server.server_address[1]
-        request = f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
-        silent = socket.create_connection(("127.0.0.1", port))  # never asks
-        hasty = socket.create_connection(("127.0.0.1", port))
-        hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-        hasty.sendall(request)
-        hasty.close()  # resets the connection before the page of megabytes is sent
-        lazy = socket.create_connection(("127.0.0.1", port))
-        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        lazy.sendall(request)  # and never reads
-        assert silent.recv(1) == b""  # the server hangs up
-        time.sleep(1.5)
+        yield server.server_address[1]
         server.shutdown()
         thread.join()
-        silent.close()
-        lazy.close()
     assert "Traceback" not in capfd.readouterr().err
+
+
+def connect(port, text=""):
+    reader = socket.create_connection(("127.0.0.1", port), timeout=5)
+    reader.sendall(text.format(port=port).encode())
+    return reader
+
+
+REQUEST = "GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+
+
+def test_readers_that_leave_or_wait_are_no_error(watched):
+    with connect(watched) as silent, socket.socket() as lazy:
+        hasty = connect(watched, REQUEST)
+        hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        hasty.close()  # resets the connection before the page of megabytes is sent
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", watched))
+        lazy.sendall(REQUEST.format(port=watched).encode())  # and never reads
+        assert silent.recv(1) == b""  # the server hangs up
+        time.sleep(1.5)
+
+
+def test_a_reader_that_sends_a_letter_now_and_then_does_not_stay(watched):
+    with connect(watched) as slow:
+        slow.setblocking(False)
+        for _ in range(30):
+            slow.sendall(b"G")
+            time.sleep(0.1)
+            with suppress(BlockingIOError):
+                assert slow.recv(1) == b""
+                return
+    pytest.fail("it was waited for")
+
+
+def test_so_many_readers_are_served_at_a_time(watched, monkeypatch):
+    monkeypatch.setattr("bipars.report.watch.MOST_THREADS", threading.active_count() + 4)
+    monkeypatch.setattr(Handler, "timeout", 3.0)
+    readers = [connect(watched) for _ in range(20)]
+    try:
+        began = time.monotonic()
+        assert readers[-1].recv(1) == b""  # refused at once, not when it was waited for
+        assert time.monotonic() < began + 2
+    finally:
+        for reader in readers:
+            reader.close()
+    time.sleep(0.3)
+    with connect(watched, REQUEST) as reader:
+        assert reader.recv(15) == b"HTTP/1.0 200 OK"
+
+
+@pytest.mark.parametrize("path", ["config.json", "snapshots"])
+def test_runs_that_go_while_they_are_read_are_a_message(watched, tmp_path, monkeypatch, path):
+    def gone(directory):
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(directory / "seed-0000" / path))
+
+    monkeypatch.setattr("bipars.report.watch.collect", gone)
+    with connect(watched, REQUEST) as reader, reader.makefile("rb") as answer:
+        text = answer.read()
+    assert text.startswith(b"HTTP/1.0 503")
+    assert f"seed-0000/{path} cannot be read: No such file or directory".encode() in text
 
 
 FORMULAS = ["=1+1", " =1+1", "\t@SUM(A1)", "  -cmd", "\u00a0=2"]

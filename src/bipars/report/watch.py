@@ -5,24 +5,29 @@ answers only requests whose Host is that very address (so that no foreign name c
 page of another origin asks for.
 """
 
+import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from bipars.errors import BiparsError, UsageError
+from bipars.errors import BiparsError, UsageError, printable
 from bipars.report.content import content
 from bipars.report.page import page_policy, render_content, render_page
 from bipars.results.panels import collect
+from bipars.runs.directory import RunDirectory, find_runs
 from bipars.runs.lock import held
 
 ADDRESS = "127.0.0.1"
 SOCKET_SECONDS = 10.0
 """What a reader gets to send its request, and to take what it is sent."""
+MOST_THREADS = 200
+"""Two for each reader. Who comes when there are more is sent away: files could no longer be opened."""
 NAMES = ("127.0.0.1", "localhost")
 ANSWERS: dict[str, Callable[..., str]] = {"/": partial(render_page, live=True), "/content": render_content}
 
@@ -49,10 +54,18 @@ class Source:
             return answers[path]
 
     def _stamp(self) -> Any:
-        names = ("metrics.jsonl", "result.json", "error.json", "lock", "config.json")
-        files = [file for name in names for file in self.directory.rglob(name)]
-        present = [(file, file.stat()) for file in files if file.exists()]
-        return sorted((str(f), s.st_mtime_ns, s.st_size, f.name == "lock" and held(f)) for f, s in present)
+        return [_stamp(run) for run in find_runs(self.directory)]
+
+
+def _stamp(run: RunDirectory) -> Any:
+    found: list[Any] = [run.path, held(run.lock_file)]
+    for file in (run.config_file, run.metrics_file, run.result_file, run.error_file):
+        try:
+            about = file.stat()
+            found.append((about.st_mtime_ns, about.st_size))
+        except OSError:  # not there, or not for us
+            found.append(None)
+    return found
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -60,7 +73,23 @@ class Handler(BaseHTTPRequestHandler):
     timeout = SOCKET_SECONDS
     source: Source
 
+    def setup(self) -> None:
+        super().setup()
+        # The socket's timeout begins anew with every letter that comes.
+        self.patience = threading.Timer(self.timeout, self._hang_up)
+        self.patience.daemon = True
+        self.patience.start()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # the reader has gone
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def finish(self) -> None:
+        self.patience.cancel()
+        super().finish()
+
     def do_GET(self) -> None:
+        self.patience.cancel()  # it has asked; what it asked for may take longer to make
         port = self.server.server_address[1]  # type: ignore[index]
         if self.headers.get("Host") not in {f"{name}:{port}" for name in NAMES}:
             return self._answer(HTTPStatus.MISDIRECTED_REQUEST, "this page answers on its own address only\n")
@@ -70,6 +99,9 @@ class Handler(BaseHTTPRequestHandler):
             text = self.source.get(self.path)
         except BiparsError as error:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n")
+        except OSError as error:  # such as of runs that are moved or deleted while they are read
+            said = printable(f"{error.filename} cannot be read: {error.strerror}")
+            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{said}\n")
         if text is None:
             return self._answer(HTTPStatus.NOT_FOUND, "nothing here\n")
         self._answer(HTTPStatus.OK, text, "text/html")
@@ -93,6 +125,9 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        return threading.active_count() < MOST_THREADS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A reader that leaves, or does not take its answer, is no error of ours."""

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from bipars.errors import CheckpointError, SettingError
 from bipars.runs.files import (
     CHECKSUM,
+    list_files,
     read_file,
     read_json,
     refuse_links,
@@ -136,7 +137,7 @@ AGENT = "agent"
 def verified_checkpoints(directory: Path, settings: str | None = None) -> list[tuple[Manifest, bytes]]:
     """Every intact checkpoint (of these settings), newest first; a damaged one is named in a warning and left out."""
     intact = []
-    paths = sorted(directory.glob("*.json"), reverse=True)
+    paths = list_files(directory, ".json")[::-1]
     for path in paths:
         try:
             intact.append(verify_checkpoint(path, settings))
@@ -148,7 +149,7 @@ def verified_checkpoints(directory: Path, settings: str | None = None) -> list[t
 
 def newest_manifest(directory: Path) -> Manifest | None:
     """Of the newest checkpoint whose manifest is intact, whatever its arrays are."""
-    for path in sorted(directory.glob("*.json"), reverse=True):
+    for path in reversed(list_files(directory, ".json")):
         try:
             return read_manifest(path)
         except CheckpointError:

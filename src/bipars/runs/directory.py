@@ -14,6 +14,7 @@ from bipars.runs.checkpoint import newest_manifest
 from bipars.runs.consent import remember, take_names
 from bipars.runs.files import (
     LEFTOVERS,
+    find_below,
     is_number,
     is_unused,
     read_file,
@@ -268,8 +269,8 @@ class RunDirectory:
             return read_json(path)
         except FileNotFoundError:
             problem = f"it has no {path.name}" if self.path.exists() else "it was not found"
-            first = min(self.path.rglob(self.config_file.name), default=None)
-            hint = f". It holds runs, such as {first.parent}: name one of them" if first else ""
+            below = find_below(self.path, self.config_file.name)
+            hint = f". It holds runs, such as {below[0].parent}: name one of them" if below else ""
             raise RunDirectoryError(f"{self.path} is not a run of bipars: {problem}{hint}") from None
         except CheckpointError as error:
             if path == self.config_file:
@@ -308,7 +309,7 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     root = Path(path)
     if not root.is_dir():
         raise RunDirectoryError(f"{root} does not exist, or is not a directory")
-    found = [RunDirectory(file.parent) for file in sorted(root.rglob("config.json"))]
+    found = [RunDirectory(file.parent) for file in find_below(root, "config.json")]
     if not found:
         raise RunDirectoryError(f"{root} holds no run of bipars")
     return found

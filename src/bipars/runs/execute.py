@@ -27,7 +27,7 @@ from bipars.runs.checkpoint import (
     verified_checkpoints,
 )
 from bipars.runs.directory import RunDirectory, in_python_message
-from bipars.runs.files import open_own, read_file, sha256, write_atomically, write_checked, write_json
+from bipars.runs.files import list_files, open_own, read_file, sha256, write_atomically, write_checked, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
 from bipars.runs.snapshots import encode_snapshot, snapshot_rounds, take_snapshot, write_snapshot
 from bipars.runs.stopping import Stop
@@ -133,7 +133,7 @@ def begin(run: RunDirectory, program: Program, learned: Path | None) -> tuple[Tr
 
 def restore(run: RunDirectory, program: Program) -> tuple[TrainState, int, MetricsWriter] | None:
     """The newest checkpoint that is intact and whose metrics are too; None when the run never reached one."""
-    if not any(run.checkpoints.glob("*.json")):
+    if not list_files(run.checkpoints, ".json"):
         return None
     problems = []
     for manifest, content in verified_checkpoints(run.checkpoints, settings_digest(run.config)):

@@ -102,6 +102,41 @@ def refuse_outside(root: Path, path: Path) -> None:
     refuse_links(path, *(parent for parent in path.parents if parent != root and parent.is_relative_to(root)))
 
 
+def list_files(directory: Path, suffix: str = "") -> list[Path]:
+    """What a directory holds, by name; nothing where there is none. One that cannot be listed is not an empty one."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"{directory} cannot be read: {error.strerror}") from error
+    return sorted(directory / name for name in names if name.endswith(suffix))
+
+
+def find_below(root: Path, name: str) -> list[Path]:
+    """Every file of this name, and where it would be in a directory that cannot be listed: whoever reads it, says so.
+
+    Not `rglob`, which leaves those out without a word, and ends with a traceback where one is removed meanwhile or
+    where there are a thousand in each other.
+    """
+    found, waiting = [], [root]
+    while waiting:
+        place = waiting.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    if entry.name == name:
+                        found.append(place / name)
+                    elif entry.is_dir(follow_symlinks=False):
+                        waiting.append(place / entry.name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # where nobody can have written either
+                found.append(place / name)
+    return sorted(found)
+
+
 def read_file(path: Path, last: int | None = None) -> bytes:
     """A regular file, or its last bytes: a pipe would never end, and a link may lead anywhere."""
     try:

@@ -23,7 +23,7 @@ from bipars.program import Program
 from bipars.rollout.stats import Visited
 from bipars.runs.checkpoint import encode_tree
 from bipars.runs.directory import RunDirectory
-from bipars.runs.files import CHECKSUM, parse_json, read_file, refuse_links, sha256, write_atomically
+from bipars.runs.files import CHECKSUM, list_files, parse_json, read_file, refuse_links, sha256, write_atomically
 from bipars.runs.recording import Episode, record_episode, weigh
 from bipars.train import TrainState
 
@@ -159,15 +159,24 @@ def load_snapshots(run: RunDirectory, damaged: list[str] | None = None) -> list[
 
     What is wrong with a file is added to `damaged`, and the others are returned; without that list it is raised.
     """
-    found = []
-    for path in sorted(run.snapshots.glob("*.safetensors")):
+    found: list[Snapshot] = []
+    try:
+        paths = list_files(run.snapshots, ".safetensors")
+    except CheckpointError as error:
+        _name(error, damaged)
+        return found
+    for path in paths:
         try:
             found.append(load_snapshot(run, path))
         except CheckpointError as error:
-            if damaged is None:
-                raise
-            damaged.append(str(error))
+            _name(error, damaged)
     return found
+
+
+def _name(error: CheckpointError, damaged: list[str] | None) -> None:
+    if damaged is None:
+        raise error
+    damaged.append(str(error))
 
 
 def load_snapshot(run: RunDirectory, path: Path) -> Snapshot:

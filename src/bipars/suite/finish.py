@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bipars.errors import RunDirectoryError
+from bipars.errors import CheckpointError, RunDirectoryError
 from bipars.runs.checkpoint import settings_digest, verified_checkpoints
 from bipars.runs.directory import RunDirectory
 from bipars.runs.lock import locked
@@ -93,6 +93,10 @@ def mend(finished: Iterable[PlannedRun]) -> list[PlannedRun]:
 
 
 def can_be_loaded(run: RunDirectory) -> bool:
-    """Whether a checkpoint is intact, or nobody kept one. What is damaged is named in a warning."""
-    intact = verified_checkpoints(run.checkpoints, settings_digest(run.config))
+    """Whether a checkpoint is intact, or nobody kept one. What is damaged is named."""
+    try:
+        intact = verified_checkpoints(run.checkpoints, settings_digest(run.config))
+    except CheckpointError as error:  # their directory cannot be listed
+        print(f"DAMAGED {error}", file=sys.stderr)
+        return False
     return bool(intact) or not any(run.checkpoints.glob("*.json"))
