@@ -35,7 +35,7 @@ class List:
 
 @dataclass(frozen=True)
 class Demo:
-    """Three ways to use a harmful reward term on cart-pole, side by side."""
+    """Three reward terms on cart-pole, used in three ways side by side, with advice on each."""
 
     out: Path = Path("demo")
     """Directory for runs, table and curves."""
@@ -54,14 +54,16 @@ class Bench:
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
     """What to measure: cartpole, methods, mujoco or suite; sweep, weights learned in one run against trials of Optuna;
-    or faults. The last two take hours at their full size."""
+    trainer, weights learned inside Stable-Baselines3 and taken to a fresh PPO; or faults. The last three take hours at
+    their full size."""
     updates: int | None = None
     """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco and 60 for suite."""
     methods: tuple[str, ...] | None = None
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None
     """`bench methods`: directory for tables (CSV) and a figure (PNG). `bench faults`: for what was tried (JSON).
-    `bench sweep`: for its results, by default runs/sweep. The last two go on with what is there."""
+    `bench sweep` and `bench trainer`: for results, by default runs/sweep and runs/trainer. All but the first go on with
+    what is there."""
     envs: int | None = None
     """`bench mujoco`: environments side by side; by default 20, as in training."""
     scale: float | None = None
@@ -69,12 +71,13 @@ class Bench:
     trials: int | None = None
     """`bench sweep`: how many weights Optuna tries; by default 20."""
     steps: int | None = None
-    """`bench sweep`: environment steps of every training; by default 100,000."""
+    """`bench sweep` and `bench trainer`: environment steps of every training; by default 100,000."""
     parts: tuple[str, ...] | None = None
-    """`bench faults`: these alone, such as hopper suite corruptions hostile nodes."""
+    """`bench faults`: these alone, such as hopper suite corruptions hostile nodes. `bench trainer`: environments, such
+    as CartPole-v1, and time."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, faults, methods, mujoco, suite, sweep
+        from bipars.bench import cartpole, faults, methods, mujoco, suite, sweep, trainer
 
         benchmarks: dict[str, tuple[Callable[[int], int], int, set[str]]] = {
             "cartpole": (cartpole.run_bench, 30, {"updates"}),
@@ -90,6 +93,10 @@ class Bench:
             "sweep": (
                 lambda _: sweep.run_bench(self.out or Path("runs/sweep"), self.trials or sweep.TRIALS, self.steps),
                 1, {"out", "trials", "steps"},
+            ),
+            "trainer": (
+                lambda _: trainer.run_bench(self.out or Path("runs/trainer"), self.parts or (), self.steps),
+                1, {"out", "parts", "steps"},
             ),
         }  # fmt: skip
         if self.what not in benchmarks:

@@ -185,13 +185,13 @@ class ShapedPPO(PPO):
         advantages = upper.advantages(rollout, obs, self._last_obs, z, restarted)
         round = self._round(rollout, obs, (weight_obs, weight_action), advantages)
         log_prob = LogProbability(self.policy)
-        log = upper.hear(log_prob, round, advantages.by_term)
+        log = upper.hear(log_prob, round, advantages.by_term, 1 - self._current_progress_remaining)
         self._take_steps(log_prob, round)
         upper.critics.fit(
             upper.critics_optimizer, obs, round.targets, self.n_epochs, self.batch_size, self.max_grad_norm
         )
         upper.update_moments(seen[0])
-        upper.finish()
+        upper.finish(self.policy)
         log |= self._log_of_round(float(advantages.true_explained_variance))
         row = self.record.add(rollout, z, seen, restarted, log, lambda: upper.knowledge)
         self._show(row)
@@ -243,7 +243,7 @@ class ShapedPPO(PPO):
             if steps % of_a_pass == 0:
                 upper.step(log_prob, round, clip)
 
-        upper.begin(log_prob)
+        upper.begin(self.policy, log_prob)
         hook = self.policy.optimizer.register_step_post_hook(after_step)
         try:
             super().train()

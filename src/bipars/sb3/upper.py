@@ -1,11 +1,12 @@
 """The upper level over Stable-Baselines3's PPO: from a rollout to modified advantages, and phi along with theta.
 
-As `bipars.upper.evidence` and `bipars.upper.mgl`, without a control group: one number per term follows the evidence,
-and a network that says where weights deviate from it takes a step of meta-gradient learning after every pass of theta
-over the batch. A pass is taken for one step on the whole batch; half of the samples say how theta' depends on phi, the
-other half what the true return makes of it.
+As `bipars.upper.evidence` and `bipars.upper.mgl`, without a control group side by side: one number per term follows the
+evidence, and a network that says where weights deviate from it takes a step of meta-gradient learning after every pass
+of theta over the batch. A pass is taken for one step on the whole batch; half of the samples say how theta' depends on
+phi, the other half what the true return makes of it.
 """
 
+import copy
 import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from bipars.envs import spaces
 from bipars.lower.advantages import ANY, Scales, TermAdvantages, advantages_by_values, term_advantages
-from bipars.lower.control import TREATED
+from bipars.lower.control import CONTROL, TREATED
 from bipars.nets.mlp import to_numpy
 from bipars.nets.running import ReturnScale, RunningMoments
 from bipars.nets.spaces import Spaces
@@ -46,6 +47,8 @@ class Knowledge(NamedTuple):
     high: Float[Array, " reward"]
     heard: np.ndarray
     """Whether the true gradient was ever told from noise."""
+    leader: np.ndarray
+    """Who acts: the policy that uses the terms, or the one that goes without until there is evidence for them."""
 
 
 class Advantages(NamedTuple):
@@ -105,6 +108,9 @@ class UpperLevel:
         """Whether the true gradient is told from noise, so that phi has something to climb ..."""
         self.heard = np.zeros((), bool)
         """... and whether it ever was."""
+        self.leader = np.asarray(TREATED, np.int32)
+        self._acting = TREATED
+        self._waiting: tuple[Any, Any] | None = None
         self.gradient_norms: list[float] = []
         self._theta: dict[str, Tensor] = {}
 
@@ -167,12 +173,18 @@ class UpperLevel:
 
     # One number per term, by evidence
 
-    def hear(self, log_prob: LogProbability, round: Round, by_term: TermAdvantages) -> dict[str, Any]:
-        """What the round's gradients say of each term; from the next round on, the weights that follow."""
+    def hear(self, log_prob: LogProbability, round: Round, by_term: TermAdvantages, progress: float) -> dict[str, Any]:
+        """What the round's gradients say of each term; from the next round on, the weights that follow.
+
+        A term may hide the true reward altogether. While that was never seen, a policy that uses the terms and one that
+        does not take turns; whoever sees it first goes on. `progress` is the share of the run that is over.
+        """
+        if self.by_evidence and bool(by_term.silent):
+            self.leader = np.asarray(CONTROL if int(progress / TURN) % 2 else TREATED, np.int32)
         gradients = part_gradients(log_prob, round, by_term)
         held = numpy(self.weights.base / self.weights.unit)
         self.evidence, found, t = add_evidence(
-            self.evidence, gradients, by_term, self.config.weights.initial, held, self.heard
+            self.evidence, gradients, by_term, self.config.weights.initial, self.leader, held, self.heard
         )
         self.known = bool(found.known)
         self.heard = np.asarray(self.heard | self.known)
@@ -183,8 +195,14 @@ class UpperLevel:
 
     _next: Found | None = None
 
-    def finish(self) -> None:
-        """The weights of the next round."""
+    def finish(self, policy: Any) -> None:
+        """The weights of the next round, and who acts in it."""
+        if self.leader != self._acting:
+            acted, self._acting = parameters_of(policy), int(self.leader)
+            if self._waiting is not None:
+                policy.load_state_dict(self._waiting[0])
+                policy.optimizer.load_state_dict(self._waiting[1])
+            self._waiting = acted
         if self._next is not None:
             with torch.no_grad():
                 self.weights.base.copy_(torch.as_tensor(np.array(self._next.weights)))
@@ -193,8 +211,10 @@ class UpperLevel:
 
     # Where weights deviate from it, by meta-gradient
 
-    def begin(self, log_prob: LogProbability) -> None:
+    def begin(self, policy: Any, log_prob: LogProbability) -> None:
         """Theta, before it takes the steps of a round."""
+        if self._waiting is None:
+            self._waiting = parameters_of(policy)
         self._theta = log_prob.theta() if self.climbs else {}
         self.gradient_norms = []
 
@@ -244,7 +264,9 @@ class UpperLevel:
     def knowledge(self) -> Knowledge:
         low, high, returns = self.scales.low, self.scales.high, self.scales.returns
         assert returns is not None
-        return Knowledge(self.weights.as_tree(), self.evidence, self.moments, returns.moments, low, high, self.heard)
+        return Knowledge(
+            self.weights.as_tree(), self.evidence, self.moments, returns.moments, low, high, self.heard, self.leader
+        )
 
     def take(self, knowledge: Knowledge) -> None:
         assert self.scales.returns is not None
@@ -252,11 +274,19 @@ class UpperLevel:
         self.evidence, self.moments = jax.tree.map(jnp.asarray, (knowledge.evidence, knowledge.observations))
         returns = self.scales.returns._replace(moments=jax.tree.map(jnp.asarray, knowledge.returns))
         self.scales = Scales(None, returns, jnp.asarray(knowledge.low), jnp.asarray(knowledge.high))
-        self.heard = np.asarray(knowledge.heard)
+        self.heard, self.leader = np.asarray(knowledge.heard), np.asarray(knowledge.leader)
+        self._acting = int(self.leader)
 
 
+TURN = 0.1
+"""Share of the run for which a policy acts before it is the other's turn."""
 MOST_INPUTS = 2048
 """Numbers of an observation beyond which weights are the same everywhere, unless another form is asked for."""
+
+
+def parameters_of(policy: Any) -> tuple[Any, Any]:
+    """A copy of all that training changes of a policy of Stable-Baselines3."""
+    return copy.deepcopy((policy.state_dict(), policy.optimizer.state_dict()))
 
 
 def bare_batch(rollout: Rollout, restarted: bool) -> Batch:
@@ -292,15 +322,13 @@ def add_evidence(
     gradients: Float[Array, "part reward theta"],
     by_term: TermAdvantages,
     initial: float,
+    leader: np.ndarray,
     held: Float[Array, " term"],
     heard: np.ndarray,
 ) -> tuple[Evidence, Found, Float[Array, " reward"]]:
-    """The evidence after one more batch, the weights that follow from it, and how clear it is.
-
-    With no control group to lose against, the terms lead from the start.
-    """
+    """The evidence after one more batch, the weights that follow from it, and how clear it is."""
     evidence = evidence.add(gradients, jnp.ones(len(gradients)))
-    found = best_weights(evidence, by_term, initial, jnp.asarray(TREATED), held, jnp.asarray(heard))
+    found = best_weights(evidence, by_term, initial, jnp.asarray(leader), held, jnp.asarray(heard))
     return evidence, found, evidence.t
 
 
