@@ -189,7 +189,8 @@ def test_a_reader_that_sends_a_letter_now_and_then_does_not_stay(watched):
 
 
 def test_so_many_readers_are_served_at_a_time(watched, monkeypatch):
-    monkeypatch.setattr("bipars.report.watch.MOST_THREADS", threading.active_count() + 4)
+    before = threading.active_count()
+    monkeypatch.setattr("bipars.report.watch.MOST_THREADS", before + 4)
     monkeypatch.setattr(Handler, "timeout", 3.0)
     readers = [connect(watched) for _ in range(20)]
     try:
@@ -199,7 +200,9 @@ def test_so_many_readers_are_served_at_a_time(watched, monkeypatch):
     finally:
         for reader in readers:
             reader.close()
-    time.sleep(0.3)
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.05)  # until the server has seen that they are gone
     with connect(watched, REQUEST) as reader:
         assert reader.recv(15) == b"HTTP/1.0 200 OK"
 

@@ -125,6 +125,7 @@ class Handler(BaseHTTPRequestHandler):
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # with the usual 5, who comes in a crowd waits for seconds
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         return threading.active_count() < MOST_THREADS
