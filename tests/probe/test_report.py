@@ -441,7 +441,8 @@ def test_the_demo_ends_with_a_verdict_and_a_report(tmp_path, monkeypatch, capsys
     monkeypatch.setattr("bipars.cli.demo.run_locally", train)
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     text = capsys.readouterr().out
-    assert "harmful: reverse. The learned weights flip its sign" in text
+    for term in ("upright", "harmful", "noise"):
+        assert f"{term}: reverse. The learned weights flip its sign" in text
     assert f"Report: {tmp_path / 'demo' / 'report.html'}" in text
     assert (tmp_path / "demo" / "report.html").exists()
 

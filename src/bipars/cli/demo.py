@@ -1,4 +1,4 @@
-"""`bipars demo`: what a harmful reward term does under three methods."""
+"""`bipars demo`: what three reward terms do under three methods."""
 
 import sys
 from pathlib import Path
@@ -19,8 +19,9 @@ LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
 
 def run_demo(out: Path, workers: int) -> int:
     """Trains, prints a verdict, writes curves.png and report.html. Started again, it goes on where it was."""
-    print("cart-pole pays -1 when the pole falls. Someone added a term: -0.1 whenever the push rights the pole.")
-    print("Should it count? Training without it, with it, and with weights that are learned ...")
+    print("cart-pole pays -1 when the pole falls. Somebody added three terms: `upright` pays for a small angle,")
+    print("`harmful` takes 0.1 for every push that rights the pole, and `noise` is drawn at random.")
+    print("Which should count? Training without them, with them, and with weights that are learned ...")
     suite = load_suite("demo")
     if not is_suite(out):
         check_root(out)
@@ -41,7 +42,7 @@ def run_demo(out: Path, workers: int) -> int:
         return 1
     picture = out / "curves.png"
     by_label = {label: [run for run in runs if run.config.method == method] for method, label in LABELS.items()}
-    plot_curves(by_label, "cart-pole with a harmful term", picture)
+    plot_curves(by_label, "cart-pole with three terms", picture)
     show_results(planned, out)
     print(f"\nCurves: {picture}")
     print(f"Report: {write_report(collect(out))}")

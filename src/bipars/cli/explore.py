@@ -53,11 +53,12 @@ class Bench:
     """Measure speed, side by side in one run; or what faults do."""
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
-    """What to measure: cartpole, methods, mujoco or suite; sweep, weights learned in one run against trials of Optuna;
-    trainer, weights learned inside Stable-Baselines3 and taken to a fresh PPO; or faults. The last three take hours at
-    their full size."""
+    """What to measure: cartpole, methods, mujoco, jax or suite; sweep, weights learned in one run against trials of
+    Optuna; trainer, weights learned inside Stable-Baselines3 and taken to a fresh PPO; or faults. The last three take
+    hours at their full size."""
     updates: int | None = None
-    """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco and 60 for suite."""
+    """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco, 5 for jax
+    and 60 for suite."""
     methods: tuple[str, ...] | None = None
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None
@@ -77,7 +78,7 @@ class Bench:
     as CartPole-v1, and time."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, faults, methods, mujoco, suite, sweep, trainer
+        from bipars.bench import cartpole, faults, jax, methods, mujoco, suite, sweep, trainer
 
         benchmarks: dict[str, tuple[Callable[[int], int], int, set[str]]] = {
             "cartpole": (cartpole.run_bench, 30, {"updates"}),
@@ -86,6 +87,7 @@ class Bench:
             ),
             "mujoco": (partial(mujoco.run_bench, num_envs=self.envs or mujoco.NUM_ENVS), 4, {"updates", "envs"}),
             "suite": (suite.run_bench, 60, {"updates"}),
+            "jax": (jax.run_bench, 5, {"updates"}),
             "faults": (
                 lambda _: faults.run_bench(1.0 if self.scale is None else self.scale, self.out, self.parts or ()),
                 1, {"scale", "out", "parts"},

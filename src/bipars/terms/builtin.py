@@ -160,6 +160,11 @@ def reduces_angle(obs: Any, action: Any) -> Any:
     return force * obs[2] > 0
 
 
+def upright(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
+    """The smaller the angle that the action leads to, the more."""
+    return 0.1 - abs(next_obs[2])
+
+
 def beneficial(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
     return namespace(obs).where(reduces_angle(obs, action), 0.1, 0.0)
 
@@ -175,6 +180,7 @@ def half(obs: Any, action: Any, next_obs: Any, info: Mapping[str, Any]) -> Any:
 
 
 TERMS: dict[str, Callable[..., RewardTerm]] = {
+    "upright": lambda: CartPoleTerm("upright", upright),
     "beneficial": lambda: CartPoleTerm("beneficial", beneficial),
     "harmful": lambda: CartPoleTerm("harmful", harmful),
     "half": lambda: CartPoleTerm("half", half),
