@@ -34,7 +34,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     sizes = any("evaluation_action_size" in measures for measures in shown)
     effort = sizes and any(row.get("evaluation_action_size") for runs in metrics.values() for row in runs[0])
     moved = {name: _moved_weights(runs[0]) for name, runs in metrics.items()}
-    views = ["performance", *["weight of the term"] * any(moved.values()), *["effort"] * effort]
+    views = ["performance", *["weights of the terms"] * any(moved.values()), *["effort"] * effort]
     figure, drawn = plt.subplots(1, len(views), figsize=(1 + 5 * len(views), 4.5), layout="constrained", squeeze=False)
     axes = dict(zip(views, drawn[0], strict=True))
     for i, (name, runs) in enumerate(metrics.items()):
@@ -44,13 +44,13 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
         for k, key in enumerate(terms):
             line = style if len(terms) == 1 else style | {"linestyle": STYLES[k % len(STYLES)]}
             label = name if len(terms) == 1 else f"{name}: {short_name(key[7:])}"
-            _lines(axes["weight of the term"], runs, key, line, label)
+            _lines(axes["weights of the terms"], runs, key, line, label)
         if effort:
             _lines(axes["effort"], runs, "evaluation_action_size", style, name)
     known = labels("evaluation")
     says = {
         "performance": f"{known[performance]} (greedy)",
-        "weight of the term": "mean z over visited states",
+        "weights of the terms": "mean z over visited states",
         "effort": f"{known['evaluation_action_size']} (greedy)",
     }
     figure.suptitle(title)
@@ -62,7 +62,7 @@ def plot_curves(cells: Mapping[str, Sequence[RunDirectory]], title: str, path: P
     if lengths:
         axes["performance"].set_ylim(0, None)
     if any(moved.values()):
-        axes["weight of the term"].axhline(0.0, color="grey", linewidth=0.8)
+        axes["weights of the terms"].axhline(0.0, color="grey", linewidth=0.8)
     out = io.BytesIO()
     figure.savefig(out, dpi=130)
     plt.close(figure)
