@@ -3,8 +3,8 @@
     pip install 'bipars[sb3]'
     python examples/sb3_script.py
 
-Swinging up a pendulum, with one term that is meant well and one whose sign is wrong. So short a run may leave the second
-unsure.
+Swinging up a pendulum, with one term that is meant well and one whose sign is wrong. So short a run may leave the
+second unsure.
 """
 
 import gymnasium
