@@ -129,11 +129,6 @@ def test_the_advice_on_many_terms_is_audited(made):
     assert audit(pairs(*made)[0]) is None
 
 
-# Pusher's pair counts a part of its reward twice, as people do.
-counts_twice = pytest.mark.filterwarnings("ignore:term 'info:reward_near' counts twice")
-
-
-@counts_twice
 def test_the_lists_of_an_audit_name_terms_of_the_suite():
     cells = load_suite("misspecified").cells
     for title in POISON:
@@ -203,7 +198,6 @@ def test_pairs_need_something_to_be_compared_with(tmp_path):
             load_suite(write(tmp_path, broken))
 
 
-@counts_twice
 def test_the_shipped_suite_covers_what_people_write(tmp_path):
     pytest.importorskip("mujoco")
     suite = load_suite("misspecified")
