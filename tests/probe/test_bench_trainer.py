@@ -43,7 +43,7 @@ def test_every_system_is_trained_once_and_a_killed_benchmark_goes_on(tmp_path, m
 
 def test_a_part_that_is_missing_leaves_a_gap_in_the_tables(tmp_path, capsys):
     ends = {TRUE: [100.0, 110.0], NAIVE: [10.0, 10.0], LEARNED: [100.0, 90.0], FROZEN: [], SCALARS: [], SCHEDULE: []}
-    row = {"env": "CartPole-v1", "term": "cost", "harmful": True, "untrained": 5.0, "end": ends, "area": ends}
+    row = {"task": "CartPole-v1", "term": "cost", "harmful": True, "untrained": 5.0, "end": ends, "area": ends}
     text = tables([row | {"seconds": [[1.0, 1.2], [1.0, 1.4]]}])
     first, second = text.strip().split("\n\n")
     cells = [cell.strip() for cell in first.splitlines()[2].split("|")[1:-1]]

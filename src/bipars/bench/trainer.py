@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from bipars.bench.child import run_child, serve
@@ -45,23 +46,35 @@ NUM_ENVS = 8
 class Task:
     """An environment, a term, and what of PPO's settings differs from Stable-Baselines3's own."""
 
-    env: str
+    name: str
+    """The environment; what comes after a comma tells it from another task on the same."""
     term: str
     """One of `bipars.terms.misspecified`."""
     steps: int = 100_000
     harmful: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
+    own_reward: str | None = None
+    """The true reward in place of the environment's, one of the same module."""
+
+    @property
+    def env(self) -> str:
+        return self.name.partition(",")[0]
+
+    @property
+    def true_reward(self) -> Any:
+        return "env" if self.own_reward is None else getattr(misspecified, self.own_reward)
 
     @property
     def terms(self) -> list[RewardTerm]:
         return [RewardTerm(self.term, getattr(misspecified, self.term), vectorised=True)]
 
 
+PENDULUM = {"gamma": 0.9, "learning_rate": 1e-3}
 TASKS = (
     Task("CartPole-v1", "cartpole_cost"),
     Task("Acrobot-v1", "acrobot_low"),
-    Task("Pendulum-v1", "pendulum_hang", settings={"gamma": 0.9, "learning_rate": 1e-3}),
-    Task("MountainCar-v0", "mountain_car_speed", harmful=False),
+    Task("Pendulum-v1", "pendulum_hang", settings=PENDULUM),
+    Task("Pendulum-v1, sparse", "pendulum_up", 100_000, False, PENDULUM, "pendulum_held"),
 )
 TRUE, NAIVE, LEARNED = "true reward alone", "naive sum", "ShapedPPO"
 FROZEN, SCALARS, SCHEDULE = "weight function", "scalars", "schedule"
@@ -70,7 +83,7 @@ UNTRAINED, TIME = "untrained", "time"
 
 
 def cell_file(out: Path, task: Task, system: str, seed: int) -> Path:
-    return out / task.env / system.replace(" ", "-").lower() / f"seed-{seed}.json"
+    return out / task.name.replace(", ", "-") / system.replace(" ", "-").lower() / f"seed-{seed}.json"
 
 
 def make_model(task: Task, system: str, seed: int, out: Path) -> Any:
@@ -86,7 +99,7 @@ def make_model(task: Task, system: str, seed: int, out: Path) -> Any:
     learned = cell_file(out, task, LEARNED, seed).with_suffix("")
     if system == LEARNED:
         shutil.rmtree(learned, ignore_errors=True)  # of a training that was killed
-        return ShapedPPO(env=env, terms=task.terms, out=learned, **given)
+        return ShapedPPO(env=env, terms=task.terms, true_reward=task.true_reward, out=learned, **given)
     return PPO(env=shaped_by(env, task, system, learned), **given)
 
 
@@ -95,13 +108,15 @@ def shaped_by(env: Any, task: Task, system: str, learned: Path) -> Any:
     from bipars.export import LearnedWeightFunction, shape, shaped_env
     from bipars.terms.true_reward import TrueReward
 
-    if system == TRUE:
+    if system == TRUE and task.own_reward is None:
         return env
-    if system == NAIVE:
-        return shaped_env(env, task.terms, {task.term: 1.0})
     if system == FROZEN:
-        return shape(env, LearnedWeightFunction.load(learned / "weights.safetensors"), task.terms, TrueReward(), ())
-    return shaped_env(env, task.terms, learned / f"{system}.json")
+        weights, reward = LearnedWeightFunction.load(learned / "weights.safetensors"), task.true_reward
+        return shape(
+            env, weights, task.terms, TrueReward("env") if reward == "env" else TrueReward("function", reward), ()
+        )
+    numbers: Any = {TRUE: {task.term: 0.0}, NAIVE: {task.term: 1.0}}.get(system, learned / f"{system}.json")
+    return shaped_env(env, task.terms, numbers, task.true_reward)
 
 
 def export(model: Any, run: Path) -> None:
@@ -116,11 +131,13 @@ def export(model: Any, run: Path) -> None:
 
 
 def true_return(model: Any, task: Task, seed: int, episodes: int = EPISODES, greedy: bool = True) -> float:
-    from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
-    env = make_vec_env(task.env, EPISODES, seed)
-    return float(np.mean(evaluate_policy(model, env, episodes, deterministic=greedy)[0]))
+    env = DummyVecEnv([lambda: gymnasium.make(task.env)] * EPISODES)  # a Monitor would tell the environment's reward
+    env.seed(seed)
+    judge = shaped_by(env, task, TRUE, Path())
+    return float(np.mean(evaluate_policy(model, judge, episodes, deterministic=greedy, warn=False)[0]))
 
 
 def train(task: Task, system: str, seed: int, out: Path) -> Training:
@@ -143,12 +160,12 @@ def train(task: Task, system: str, seed: int, out: Path) -> Training:
     model.learn(task.steps, callback=evaluate)
     if system == LEARNED:
         export(model, cell_file(out, task, system, seed).with_suffix(""))
-    return Training(task.env, system, seed, (), tuple(steps), tuple(returns), tuple(seconds))
+    return Training(task.name, system, seed, (), tuple(steps), tuple(returns), tuple(seconds))
 
 
-def measure_time(env: str, seed: str, steps: str) -> dict[str, float]:
+def measure_time(name: str, seed: str, steps: str) -> dict[str, float]:
     """In this process: seconds of both trainings, compilation included, in turns."""
-    task = next(task for task in TASKS if task.env == env)
+    task = next(task for task in TASKS if task.name == name)
     with tempfile.TemporaryDirectory() as scratch:
         seconds = dict.fromkeys((TRUE, LEARNED), 0.0)
         models = {system: make_model(task, system, int(seed), Path(scratch)) for system in seconds}
@@ -163,7 +180,7 @@ def measure_time(env: str, seed: str, steps: str) -> dict[str, float]:
 def untrained(task: Task, out: Path) -> Training:
     """True return before anything is learned: where gains are counted from."""
     found = true_return(make_model(task, TRUE, 0, out), task, 0, 10 * EPISODES, greedy=False)
-    return Training(task.env, UNTRAINED, 0, (), (0,), (found,), (0.0,))
+    return Training(task.name, UNTRAINED, 0, (), (0,), (found,), (0.0,))
 
 
 def read_cell(file: Path) -> Training:
@@ -179,21 +196,21 @@ def do_cell(out: Path, task: Task, system: str, seed: int) -> None:
             raise UsageError(f"{file} has {known:,} steps; choose another --out, or ask for the same --steps")
         return
     if system == TIME:
-        seconds = run_child("bipars.bench.trainer", [task.env, str(seed), str(task.steps)], os.environ)
-        done = Training(task.env, system, seed, (), (task.steps,), (), (seconds[TRUE], seconds[LEARNED]))
+        seconds = run_child("bipars.bench.trainer", [task.name, str(seed), str(task.steps)], os.environ)
+        done = Training(task.name, system, seed, (), (task.steps,), (), (seconds[TRUE], seconds[LEARNED]))
     else:
         done = untrained(task, out) if system == UNTRAINED else train(task, system, seed, out)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, asdict(done))
     said = f"true return {done.end:.1f}" if done.returns else f"{done.seconds[1] / done.seconds[0]:.2f} times the time"
-    print(f"  {task.env}, {system}, seed {seed}: {said} in {sum(done.seconds[-1:]):.0f} s", flush=True)
+    print(f"  {task.name}, {system}, seed {seed}: {said} in {sum(done.seconds[-1:]):.0f} s", flush=True)
 
 
 def summarise(task: Task, cells: Sequence[Training]) -> dict[str, Any]:
     """Of one task: true returns of the last evaluations, and over all of training, per system and seed."""
     of = {name: [cell for cell in cells if cell.kind == name] for name in (*SYSTEMS, UNTRAINED, TIME)}
     return {
-        "env": task.env,
+        "task": task.name,
         "term": task.term,
         "harmful": task.harmful,
         "steps": task.steps,
@@ -223,7 +240,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
 
     beside, fresh = [], []
     for row in rows:
-        name = f"{row['env']}, {row['term']}"
+        name = f"{row['task']}, {row['term']}"
         for what, title in (("end", name), ("area", "over all of training")):
             shares = [gained(row, s, what) if row["harmful"] else "-" for s in (NAIVE, LEARNED)]
             ratios = [shaped / plain for plain, shaped in row["seconds"]] if what == "end" else []
@@ -238,20 +255,23 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
 def run_bench(
     out: Path, parts: Sequence[str] = (), steps: int | None = None, tasks: Sequence[Task] = TASKS, seeds: int = SEEDS
 ) -> int:
-    """`parts` are environments, and "time"; one that is not asked for is summarised as far as it is there."""
+    """`parts` are tasks, and "time"; one that is not asked for is summarised as far as it is there."""
     if find_spec("stable_baselines3") is None:
         raise UsageError("bench trainer needs Stable-Baselines3: pip install 'bipars[sb3]'")
-    known = [*(task.env for task in tasks), TIME]
+    known = [*(task.name for task in tasks), TIME]
     for name in parts:
         if name not in known:
             raise unknown("part of bench trainer", name, known)
     asked = parts or known
     tasks = [task if steps is None else replace(task, steps=steps) for task in tasks]
     for task in tasks:
-        systems = [*(SYSTEMS if task.env in asked else ()), *([TIME] if TIME in asked else ())]
+        systems = [*(SYSTEMS if task.name in asked else ()), *([TIME] if TIME in asked and task.harmful else ())]
         for system, seed in [(UNTRAINED, 0), *((system, seed) for seed in range(seeds) for system in systems)]:
             do_cell(out, task, system, seed)
-    rows = [summarise(t, [read_cell(file) for file in sorted((out / t.env).glob("*/seed-*.json"))]) for t in tasks]
+    rows = [
+        summarise(t, [read_cell(file) for file in sorted(cell_file(out, t, TIME, 0).parents[1].glob("*/seed-*.json"))])
+        for t in tasks
+    ]
     write_json(out / "trainer.json", {"tasks": rows, "versions": versions()})
     print(tables(rows))
     print(f"written: {out / 'trainer.json'}")
