@@ -30,10 +30,18 @@ from bipars.rollout.make import Env, environment_name
 from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.objects import Terms, as_terms, method_name, potential_name, take_objects
 from bipars.runs.progress import NotebookBar, describe, in_notebook, make_bar
-from bipars.runs.reuse import reusing
+from bipars.runs.reuse import mean_weights, reusing
 from bipars.runs.snapshots import encode_snapshot, glance, snapshot_due
 from bipars.runs.stopping import stop_requests
-from bipars.settings.config import DDPGConfig, DDPGUpperConfig, DPBAConfig, PPOConfig, UpperConfig, WeightConfig
+from bipars.settings.config import (
+    DDPGConfig,
+    DDPGUpperConfig,
+    DPBAConfig,
+    PPOConfig,
+    UpperConfig,
+    WeightConfig,
+    WeightsAs,
+)
 from bipars.settings.importing import agree_typed
 from bipars.shaping.given import Potential
 from bipars.terms.term import TermFunction
@@ -176,11 +184,13 @@ class BiPaRS(TrainedAgent):
         return row
 
     @classmethod
-    def _on_weights_of(cls, learned: "BiPaRS", source: Path) -> "BiPaRS":
+    def _on_weights_of(cls, learned: "BiPaRS", source: Path, weights_as: WeightsAs) -> "BiPaRS":
         """A fresh agent whose weights are those of another, frozen, which was saved at `source`."""
-        config = reusing(learned.config, learned.config, source)
+        config = reusing(learned.config, learned.config, source, weights_as)
         program = build(config, learned._objects, share=False)
-        state = program.init(config.seed, LearnedWeights(learned._state.weights, learned._state.observations))
+        means = mean_weights(program.term_names, learned.metrics)
+        weights = means if weights_as == "scalars" else learned._state.weights
+        state = program.init(config.seed, LearnedWeights(weights, learned._state.observations))
         agent = cls.__new__(cls)
         TrainedAgent.__init__(agent, config, learned._objects, learned._recorded, program, state, 0)
         return agent
@@ -204,7 +214,7 @@ def compare(
         print(report)
 
     `env` is a Gymnasium id, a function that makes an environment, or one written in JAX; `settings` are those of
-    `BiPaRS`. Trainings run in this process, one after the other: four times as many as there are seeds. `out` is a
+    `BiPaRS`. Trainings run in this process, one after the other: five times as many as there are seeds. `out` is a
     directory that keeps the agents; given again, it goes on with what is missing. `path` is for the page, as in
     `BiPaRS.report`.
     """
@@ -247,12 +257,14 @@ def _to_compare(
         other = comparison_method(row.learner, role)
         agents[other] = functools.partial(BiPaRS, env, terms, other, seed, **shared)
 
-    def frozen() -> BiPaRS:
+    def frozen(weights_as: WeightsAs) -> BiPaRS:
         place, given = seed_directory(root / own, seed), None if isinstance(method, str) else method
         learned = BiPaRS.load(place, env, terms, settings.get("true_reward"), method=given)
-        return BiPaRS._on_weights_of(learned, place)
+        return BiPaRS._on_weights_of(learned, place, weights_as)
 
-    return agents if row.shows_weights else agents | {FROZEN: frozen}
+    if row.shows_weights:
+        return agents
+    return agents | {name: functools.partial(frozen, weights_as) for name, weights_as in FROZEN.items()}
 
 
 LEARNERS_OWN = ("weights", "upper", "ddpg_upper", "dpba")

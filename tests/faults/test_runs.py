@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError
+from bipars.errors import CheckpointError, NonFiniteError, RunDirectoryError, UsageError
 from bipars.program import Objects, build, complete
 from bipars.results.summary import summarise_runs
 from bipars.runs import directory
@@ -340,6 +340,20 @@ def test_weights_of_another_run_are_loaded_and_stay_frozen(undisturbed, tmp_path
     for a, b in zip(map(np.asarray, leaves(learned)), map(np.asarray, leaves(reused)), strict=True):
         np.testing.assert_array_equal(a, b)
     assert abs(undisturbed.metrics[-1]["weight/harmful"] - 1) > 1e-3
+
+
+def test_one_number_per_term_of_another_runs_weights_counts_everywhere(undisturbed, tmp_path):
+    config = with_weights_from(SMALL, undisturbed.path, seed=5, weights_as="scalars")
+    run = RunDirectory.create(tmp_path / "run", replace(config, steps=6_000))
+    assert execute(run, never)
+    mean = np.mean([row["weight/harmful"] for row in undisturbed.metrics[-5:]])
+    for row in run.metrics:
+        spread = [row[f"weight{part}/harmful"] for part in ("", "_p10", "_p90")]
+        np.testing.assert_allclose(spread, mean, rtol=1e-5)
+    with pytest.raises(UsageError, match="weights_as is 'scalars', of no run; name one with weights_from"):
+        with_weights_from(SMALL, None, seed=5, weights_as="scalars")
+    with pytest.raises(UsageError, match="weights_from is None; expected the run whose scalars are taken"):
+        replace(SMALL, weights_as="scalars")
 
 
 def leaves(tree):

@@ -111,10 +111,12 @@ def test_compare_trains_every_rival_on_every_seed_once(tmp_path):
     out = tmp_path / "out"
     report = bipars.compare(Point, terms()[:2], 2_048, seeds=[0, 3], out=out, path=tmp_path / "page.html", **settings)
     made = {str(file.parent.relative_to(out)) for file in out.rglob("config.json")}
-    assert made == {f"compare/{name}/seed-000{seed}" for name in ("mgl", "ns", "ppo", "frozen") for seed in (0, 3)}
+    names = ("mgl", "ns", "ppo", "frozen", "scalars")
+    assert made == {f"compare/{name}/seed-000{seed}" for name in names for seed in (0, 3)}
     assert [v.term for v in report.verdicts] == ["toward", "away"]
     assert "Both terms together, with learned weights: true return" in report.together
     assert "A fresh agent on the frozen weights" in report.together
+    assert "A fresh agent on one number per term of them" in report.together
     assert (tmp_path / "page.html").exists()
     stamps = {file: file.stat().st_mtime_ns for file in out.rglob("metrics.jsonl")}
     again = bipars.compare(Point, terms()[:2], 2_048, seeds=[0, 3], out=out, **settings)

@@ -189,16 +189,18 @@ def test_the_comparison_is_the_same_but_for_the_method(tmp_path):
     learner(tmp_path, seeds=2, evaluation_episodes=3)
     runs = missing_runs(collect(tmp_path))
     assert names(runs, tmp_path) == [
-        f"comparison/{name}/seed-000{seed}" for name in ("ns", "ppo", "frozen") for seed in (0, 1)
+        f"comparison/{name}/seed-000{seed}" for name in ("ns", "ppo", "frozen", "scalars") for seed in (0, 1)
     ]
     assert {run.config.evaluation_episodes for run in runs} == {3}
     assert [run.config.weights.initial for run in runs[:4]] == [1.0, 1.0, 0.0, 0.0]
-    assert [run.config.weights_from for run in runs[4:]] == [str(tmp_path / f"seed-000{seed}") for seed in (0, 1)]
+    assert [run.config.weights_from for run in runs[4:]] == [str(tmp_path / f"seed-000{seed}") for seed in (0, 1)] * 2
+    assert [run.config.weights_as for run in runs] == ["function"] * 6 + ["scalars"] * 2
     pretend_trained(runs)
     assert missing_runs(collect(tmp_path)) == []
     (panel,) = collect(tmp_path / "seed-0001").panels
     assert {cell.role for cell in panel.cells} == {"learner", "naive", "plain", "other"}
     assert panel.frozen(panel.learners[0]) is not None
+    assert panel.frozen(panel.learners[0], "scalars") is not None
     assert comparison_config(runs[0].config, "ppo").weights.form == "scalar"
 
 
@@ -249,7 +251,9 @@ def test_deterministic_learners_are_compared_with_deterministic_policies(tmp_pat
     settings, upper = DDPGConfig(gradient_steps=2, warmup_steps=100), DDPGUpperConfig(second_order="exact")
     learner(tmp_path, "ddpg-imgl", env="cartpole-continuous", ddpg=settings, ddpg_upper=upper)
     runs = missing_runs(collect(tmp_path))
-    assert names(runs, tmp_path) == [f"comparison/{name}/seed-0000" for name in ("ddpg-ns", "ddpg", "frozen")]
+    assert names(runs, tmp_path) == [
+        f"comparison/{name}/seed-0000" for name in ("ddpg-ns", "ddpg", "frozen", "scalars")
+    ]
     assert [run.config.weights.initial for run in runs[:2]] == [1.0, 0.0]
     assert {run.config.ddpg.gradient_steps for run in runs} == {2}
     pretend_trained(runs)

@@ -29,7 +29,8 @@ class Report(OfRuns):
     text: bool = False
     """Print the verdict and write nothing."""
     compare: bool = False
-    """First train what there is to compare with: the terms as written, none of them, and the frozen weights."""
+    """First train what there is to compare with: the terms as written, none of them, and the frozen weights, also
+    as one number per term."""
     ablate: bool = False
     """First train the same agent without each term in turn."""
     out: Path | None = None

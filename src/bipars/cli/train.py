@@ -21,7 +21,7 @@ INT = tyro.conf.arg(help_behavior_hint="(default follows --preset)", metavar="IN
 STR = tyro.conf.arg(help_behavior_hint="", metavar="STR")
 SECONDS = tyro.conf.arg(help_behavior_hint="", metavar="SECONDS")
 PATH = tyro.conf.arg(help_behavior_hint="", metavar="PATH")
-NOT_SETTINGS = ("out", "seeds", "workers", "term", "env_option", "weights_from", "allow_imports")
+NOT_SETTINGS = ("out", "seeds", "workers", "term", "env_option", "weights_from", "weights_as", "allow_imports")
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class TrainFlags:
     """Cores per run: MuJoCo steps its environments on all of them, PPO's critics learn beside the policy."""
     weights_from: Annotated[Path | None, PATH] = None
     """A finished run (or a directory of seeds) whose learned weights are reused, frozen."""
+    weights_as: Literal["function", "scalars"] = "function"
+    """What of them: the weight function, or its mean over states at the end, one number per term."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A setting of the environment itself, such as force=20; repeat the flag for several."""
     vector: Literal["auto", "sync", "async"] = "auto"
@@ -94,7 +96,8 @@ class TrainFlags:
             config = complete(configure(settings))
         refuse_idle(config.method, settings.get("upper", {}), self.weights_from)
         check_cores(self.out, config, workers)
-        configs = [with_weights_from(config, self.weights_from, seed) for seed in parse_seeds(self.seeds)]
+        seeds = parse_seeds(self.seeds)
+        configs = [with_weights_from(config, self.weights_from, seed, self.weights_as) for seed in seeds]
         settle_imports(self.allow_imports)
         check_root(self.out)
         if self.steps is not None and config.whole_steps != self.steps:

@@ -1,4 +1,4 @@
-"""The runs a verdict rests on: terms as written, none, their learned weights frozen, or one term left out."""
+"""The runs a verdict rests on: terms as written, none, learned weights frozen or as numbers, or one term left out."""
 
 import re
 import sys
@@ -23,13 +23,15 @@ from bipars.results.summary import short_name
 from bipars.runs.directory import KINDS, RunDirectory, seed_directory
 from bipars.runs.files import refuse_outside
 from bipars.runs.reuse import reusing
+from bipars.settings.config import WeightsAs
 from bipars.settings.resolved import ResolvedConfig
 from bipars.suite.local import run_locally
 from bipars.suite.progress import standing_bar
 from bipars.suite.work import PlannedRun, check_cores
 
 ROLES: tuple[Role, ...] = ("naive", "plain")
-FROZEN = "frozen"
+FROZEN: dict[str, WeightsAs] = {"frozen": "function", "scalars": "scalars"}
+"""Directories of fresh agents on learned weights, and what of these they take."""
 
 
 def comparison_method(learner: str, role: Role) -> str:
@@ -44,7 +46,7 @@ def comparison_config(config: ResolvedConfig, method: str) -> ResolvedConfig:
     """
     asked = as_asked(config)
     weights = replace(asked.weights, form="auto", initial=1.0, low=None, high=None, simplex=False, learning_rate=None)
-    return complete(replace(asked, method=method, weights=weights, weights_from=None))
+    return complete(replace(asked, method=method, weights=weights, weights_from=None, weights_as="function"))
 
 
 def missing_runs(collection: Collection, compare: bool = True, ablate: bool = False) -> list[PlannedRun]:
@@ -62,8 +64,9 @@ def missing_runs(collection: Collection, compare: bool = True, ablate: bool = Fa
                 method, rival = comparison_method(cell.config.learner, role), panel.rival(cell, role)
                 if _lacking(cell, rival, method):
                     wanted += _seeds(cell, method, comparison_config(cell.config, method))
-            if compare and _lacking(cell, panel.frozen(cell), FROZEN):
-                wanted += _frozen(cell)
+            for name, weights_as in frozen_forms(cell.config).items() if compare else ():
+                if _lacking(cell, panel.frozen(cell, weights_as), name):
+                    wanted += _frozen(cell, name, weights_as)
             if ablate and not alone:
                 for name, term in zip(ablation_names(panel.terms), panel.terms, strict=True):
                     if _lacking(cell, panel.without(cell, term), name):
@@ -99,14 +102,19 @@ def _seeds(cell: Cell, name: str, config: ResolvedConfig) -> list[PlannedRun]:
     ]
 
 
-def _frozen(cell: Cell) -> list[PlannedRun]:
+def frozen_forms(config: ResolvedConfig) -> dict[str, WeightsAs]:
+    """In which forms its learned weights can be taken away, by the directory of the runs that try them."""
+    if find_method(config.method).shows_weights:  # its policy takes the weights as an input: they are no reward
+        return {}
+    return {name: form for name, form in FROZEN.items() if form == "function" or config.weights.form != "scalar"}
+
+
+def _frozen(cell: Cell, name: str, weights_as: WeightsAs) -> list[PlannedRun]:
     """A fresh agent per seed that is finished, on the weights which that seed has learned."""
-    if find_method(cell.config.method).shows_weights:  # its policy takes the weights as an input: they are no reward
-        return []
     done = [record for record in cell.records if record.status == "done"]
-    configs = [reusing(record.config, record.config, record.run.path) for record in done]
+    configs = [reusing(record.config, record.config, record.run.path, weights_as) for record in done]
     return [
-        PlannedRun(_comparison_directory(record, FROZEN), config, config.program_text())
+        PlannedRun(_comparison_directory(record, name), config, config.program_text())
         for record, config in zip(done, configs, strict=True)
     ]
 

@@ -271,7 +271,7 @@ def _verdict_table(collection: Collection) -> tuple[Sequence[str], Rows]:
 
 
 def _together_table(collection: Collection) -> tuple[Sequence[str], Rows]:
-    names = ("learned", "frozen", "naive", "plain")
+    names = ("learned", "frozen", "scalars", "naive", "plain")
     head = ["task", "terms", "method", *(f"{name} return{end}" for name in names for end in ("", " low", " high"))]
 
     def rows() -> Rows:

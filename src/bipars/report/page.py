@@ -23,6 +23,7 @@ from bipars.results.verdict import Judgement, Verdict, judgements
 NAMES = {
     "learned": "learned weights",
     "frozen": "fresh agent, weights frozen",
+    "scalars": "fresh agent, one number per term",
     "naive": "terms as written",
     "plain": "without terms",
 }
@@ -180,7 +181,7 @@ def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
     rows = []
     for name, title in NAMES.items():
         e = returns.get(name)
-        if e is None and name == "frozen":
+        if e is None and name in ("frozen", "scalars"):
             continue
         plot = e and {k: round(2 + (getattr(e, k) - low) * scale, 1) for k in ("low", "value", "high")}
         text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "no such run"
@@ -193,6 +194,7 @@ def _probabilities(comparisons: Mapping[str, Comparison]) -> str:
     asked = {
         "plain": "with learned weights beats one without the terms",
         "frozen": "with the frozen weights beats one without the terms",
+        "scalars": "with one number per term beats one without the terms",
         "naive": "with learned weights beats one with the terms as written",
         "written": "with the terms as written beats one without them",
     }

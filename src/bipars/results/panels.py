@@ -165,10 +165,11 @@ class Panel:
         those the one with the most similar settings."""
         return _closest(cell, [c for c in self.with_role(role) if type(c.config.lower) is type(cell.config.lower)])
 
-    def frozen(self, cell: Cell) -> Cell | None:
-        """Fresh agents trained on the weights that this method learned."""
+    def frozen(self, cell: Cell, weights_as: str = "function") -> Cell | None:
+        """Fresh agents trained on the weights that this method learned, or on one number per term of them."""
         reusing = [c for c in self.with_role("other") if c.config.weights_from is not None]
-        return _closest(cell, [c for c in reusing if c.config.method == cell.config.method])
+        wanted = (cell.config.method, weights_as)
+        return _closest(cell, [c for c in reusing if (c.config.method, c.config.weights_as) == wanted])
 
     def without(self, cell: Cell, term: str) -> Cell | None:
         """The same method without the term; with but one term, that is no shaping."""
@@ -300,7 +301,8 @@ def _labels(firsts: Sequence[Record], root: Path) -> list[str]:
 
 
 def _method(record: Record) -> str:
-    return record.config.method + (", frozen weights" if record.config.weights_from else "")
+    frozen = ", frozen weights" if record.config.weights_as == "function" else ", scalars"
+    return record.config.method + (frozen if record.config.weights_from else "")
 
 
 def relative(path: Path, root: Path) -> str:

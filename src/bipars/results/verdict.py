@@ -84,11 +84,11 @@ class Together:
     """What all terms gave together."""
 
     returns: dict[str, Estimate]
-    """True return of "learned", "frozen", "naive" and "plain", as far as they exist."""
+    """True return of "learned", "frozen", "scalars", "naive" and "plain", as far as they exist."""
     lengths: dict[str, Estimate]
     comparisons: dict[str, Comparison]
-    """Of the learned weights with "naive" and "plain"; of naive with plain under "written", frozen with plain under
-    "frozen"."""
+    """Of the learned weights with "naive" and "plain"; of naive with plain under "written"; of frozen weights and of
+    scalars with plain under their own names."""
     leads: tuple[int, int] | None
     """In how many runs the policy that used the terms won against the control group, or lost."""
     missing: tuple[str, ...]
@@ -122,7 +122,8 @@ def verdicts(panel: Panel) -> list[Verdict]:
 
 
 def judge(panel: Panel, cell: Cell) -> Judgement:
-    rivals = {"frozen": panel.frozen(cell), "naive": panel.rival(cell, "naive"), "plain": panel.rival(cell, "plain")}
+    rivals = {"frozen": panel.frozen(cell), "scalars": panel.frozen(cell, "scalars")}
+    rivals |= {role: panel.rival(cell, role) for role in ("naive", "plain")}
     present = {"learned": cell} | {name: rival for name, rival in rivals.items() if rival is not None}
     step = min(c.last_step for c in present.values())
     seeds = [record.rows for record in cell.evaluated]
@@ -150,7 +151,7 @@ def _all_terms(
     lengths = {name: estimate(c.at_end("evaluation_length", step)) for name, c in present.items()}
     scale = return_range(list(present.values()))
     pairs = {"plain": ("learned", "plain"), "naive": ("learned", "naive")}
-    pairs |= {"written": ("naive", "plain"), "frozen": ("frozen", "plain")}
+    pairs |= {"written": ("naive", "plain"), "frozen": ("frozen", "plain"), "scalars": ("scalars", "plain")}
     comparisons = {
         name: compare(present[ours], present[theirs], step, scale)
         for name, (ours, theirs) in pairs.items()

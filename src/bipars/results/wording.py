@@ -80,10 +80,12 @@ class TogetherWords:
         return [f"{what} without {self.them}{self._how(plain)}."]
 
     def _frozen(self) -> list[str]:
-        if "frozen" not in self.returns:
-            return []
-        how = self._how(self.comparisons.get("frozen"))
-        return [f"A fresh agent on the frozen weights, which are what you take away: {self._figure('frozen')}{how}."]
+        said = {"frozen": "the frozen weights, which are what you take away", "scalars": "one number per term of them"}
+        return [
+            f"A fresh agent on {what}: {self._figure(name)}{self._how(self.comparisons.get(name))}."
+            for name, what in said.items()
+            if name in self.returns
+        ]
 
     def _as_written(self) -> list[str]:
         if "naive" not in self.returns:

@@ -29,6 +29,7 @@ from bipars.runs.checkpoint import (
 from bipars.runs.directory import RunDirectory, in_python_message
 from bipars.runs.files import list_files, open_own, read_file, sha256, write_atomically, write_checked, write_json
 from bipars.runs.metrics import MetricsWriter, evaluated
+from bipars.runs.reuse import mean_weights
 from bipars.runs.snapshots import encode_snapshot, snapshot_rounds, take_snapshot, write_snapshot
 from bipars.runs.stopping import Stop
 from bipars.settings.importing import named_code, require_agreed
@@ -127,7 +128,9 @@ def _name_once(line: str) -> None:
 
 def begin(run: RunDirectory, program: Program, learned: Path | None) -> tuple[TrainState, int, MetricsWriter]:
     config = run.config
-    weights = None if config.weights_from is None else load_weights(learned or config.weights_from)
+    weights = None
+    if config.weights_from is not None:
+        weights = load_weights(learned or config.weights_from, config.weights_as == "scalars")
     return program.init(config.seed, weights), 0, MetricsWriter(run.metrics_file)
 
 
@@ -174,15 +177,16 @@ def load_state(path: str | os.PathLike[str], objects: Objects = NO_OBJECTS) -> t
     raise CheckpointError(f"{run.path} holds no intact checkpoint; {remedy}")
 
 
-def load_weights(path: str | os.PathLike[str]) -> LearnedWeights:
-    """The weight function of another run, which must be finished."""
+def load_weights(path: str | os.PathLike[str], as_scalars: bool = False) -> LearnedWeights:
+    """The weight function of another run, which must be finished, or its mean over states."""
     run = RunDirectory(path)
     if not run.config_file.exists():
         raise RunDirectoryError(f"{path}, whose weights are to be reused, was not found. Was it moved or deleted?")
     if not run.finished:
         raise RunDirectoryError(f"{path} is not finished, so its weights are not final. Resume it first")
-    state = load_state(path)[1]
-    return LearnedWeights(state.weights, state.observations)
+    program, state, _ = load_state(path)
+    weights = mean_weights(program.term_names, run.metrics) if as_scalars else state.weights
+    return LearnedWeights(weights, state.observations)
 
 
 def cut_timings(path: Path, rounds: int) -> None:

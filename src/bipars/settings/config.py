@@ -82,6 +82,9 @@ class PPOConfig(Settings):
         )
 
 
+WeightsAs = Literal["function", "scalars"]
+
+
 @dataclass(frozen=True)
 class WeightConfig(Settings):
     """The weight function z_phi."""
@@ -290,7 +293,9 @@ class Config(Settings):
     threads: int = 1
     """Cores that the run uses: MuJoCo steps its environments on all of them, PPO's critics learn beside the policy."""
     weights_from: str | None = None
-    """Run directory whose learned weight function is loaded and kept frozen."""
+    """Run directory whose learned weights are loaded and kept frozen."""
+    weights_as: WeightsAs = "function"
+    """What of them: the weight function, or its mean over states at the end, one number per term."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     weights: WeightConfig = field(default_factory=WeightConfig)
     upper: UpperConfig = field(default_factory=UpperConfig)
@@ -310,6 +315,10 @@ class Config(Settings):
             require_positive("config", self, "env_timeout")
         if self.vector not in ("auto", "sync", "async"):
             raise unknown("vector", self.vector, ("auto", "sync", "async"))
+        if self.weights_as not in ("function", "scalars"):
+            raise unknown("weights_as", self.weights_as, ("function", "scalars"))
+        if self.weights_as == "scalars":
+            require(self.weights_from is not None, "weights_from", None, "the run whose scalars are taken")
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number in [0, 2^32)")
 
     @property
