@@ -34,7 +34,7 @@ class TrainFlags:
     """
 
     out: Path
-    """Directory for the runs; each seed gets its own below it."""
+    """Directory for the runs, one below it per seed."""
     env: str = "cartpole"
     """Environment: one of `bipars list`, or any Gymnasium id, also as module:id."""
     term: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -58,11 +58,11 @@ class TrainFlags:
     weights_from: Annotated[Path | None, PATH] = None
     """A finished run (or a directory of seeds) whose learned weights are reused, frozen."""
     weights_as: Literal["function", "scalars"] = "function"
-    """What of them: the weight function, or its mean over states at the end, one number per term."""
+    """The learned weight function, or its mean at the end, one number per term."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A setting of the environment itself, such as force=20; repeat the flag for several."""
     vector: Literal["auto", "sync", "async"] = "auto"
-    """auto: the fastest way there is; sync: Gymnasium in one process; async: one process per environment."""
+    """auto: the fastest way; sync: Gymnasium in one process; async: a process per environment."""
     env_timeout: Annotated[float | None, SECONDS] = None
     """Seconds that a step or reset may take of an environment that Gymnasium steps; by default any."""
     evaluation_episodes: Annotated[Whole | None, INT] = None
@@ -74,7 +74,7 @@ class TrainFlags:
     tensorboard: bool = False
     """Write TensorBoard scalars into each run's directory."""
     allow_imports: bool = False
-    """Import the code that the file of --weights-from names besides what was typed here, without asking."""
+    """Import the code that the run of --weights-from names, without asking."""
 
     def run(self) -> int:
         from bipars.program import complete, configure
