@@ -4,7 +4,7 @@ The network is one more policy of the user's own class, so that it takes whateve
 head is used, with one output per reward.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 LEARNING_RATE = 1e-3
 """Of the recipe's critics."""
-MINIBATCHES = 16
+MINIBATCHES = 8
 """Of each pass over a batch, at most: values are easier to learn than actions, and steps cost time."""
 PIECE = 1024
 """Samples that are shown to a network at once."""
@@ -37,35 +37,37 @@ class Critics(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def values(self, obs: Any, count: int) -> np.ndarray:
+    def values(self, obs: Any) -> np.ndarray:
         """(sample, reward) of observations on one leading axis."""
+        seen = as_tensors(obs, self.device)
+        count = len(next(iter(seen.values())) if isinstance(seen, dict) else seen)
         with torch.no_grad():
-            found = [self(as_tensors(obs, index, self.device)) for index in pieces(np.arange(count))]
+            found = [self(pick(seen, index)) for index in torch.arange(count, device=self.device).split(PIECE)]
         return torch.cat(found).cpu().numpy()
 
     def fit(
         self, optimizer: torch.optim.Optimizer, obs: Any, targets: np.ndarray, epochs: int, batch: int, norm: float
     ) -> float:
         """Several passes over the batch; the mean squared error."""
-        wanted = torch.as_tensor(targets, device=self.device)
+        wanted, parameters = torch.as_tensor(targets, device=self.device), list(self.parameters())
         size, losses = max(batch, -(-len(targets) // MINIBATCHES)), []
         for _ in range(epochs):
-            for index in pieces(torch.randperm(len(targets)).numpy(), size):
-                loss = nn.functional.mse_loss(self(as_tensors(obs, index, self.device)), wanted[index])
+            for index in torch.randperm(len(targets), device=self.device).split(size):
+                loss = nn.functional.mse_loss(self(pick(obs, index)), wanted[index])
                 optimizer.zero_grad()
                 loss.backward()
-                nn.utils.clip_grad_norm_(self.parameters(), norm)
+                nn.utils.clip_grad_norm_(parameters, norm)
                 optimizer.step()
                 losses.append(loss.detach())
         return float(torch.stack(losses).mean())
 
 
-def pieces(index: np.ndarray, size: int = PIECE) -> Iterator[np.ndarray]:
-    for start in range(0, len(index), size):
-        yield index[start : start + size]
+def as_tensors(obs: Any, device: torch.device) -> Any:
+    """Observations on the device, of a dict those of every key."""
+    first = next(iter(obs.values())) if isinstance(obs, dict) else obs
+    return obs if torch.is_tensor(first) else obs_as_tensor(obs, device)
 
 
-def as_tensors(obs: Any, index: np.ndarray, device: torch.device) -> Any:
+def pick(obs: Any, index: Tensor) -> Any:
     """Some of the observations, of a dict those of every key."""
-    some = {key: value[index] for key, value in obs.items()} if isinstance(obs, dict) else obs[index]
-    return obs_as_tensor(some, device)
+    return {key: value[index] for key, value in obs.items()} if isinstance(obs, dict) else obs[index]

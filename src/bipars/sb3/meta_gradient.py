@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor, nn
 
 Theta = Mapping[str, Tensor]
@@ -35,7 +36,9 @@ class LogProbability(nn.Module):
         self.policy = policy
 
     def forward(self, obs: Any, action: Tensor) -> Tensor:
-        return self.policy.evaluate_actions(obs, action)[1]
+        if type(self.policy).evaluate_actions is not ActorCriticPolicy.evaluate_actions:
+            return self.policy.evaluate_actions(obs, action)[1]
+        return self.policy.get_distribution(obs).log_prob(action)  # the same, without values
 
     def theta(self) -> dict[str, Tensor]:
         """The parameters as they are now, to be kept."""

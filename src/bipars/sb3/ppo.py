@@ -30,7 +30,7 @@ from bipars.runs.checkpoint import decode_tree, encode_tree
 from bipars.runs.files import parse_json
 from bipars.runs.metrics import encode_row, parse_metrics
 from bipars.runs.objects import Terms
-from bipars.sb3.critics import Critics
+from bipars.sb3.critics import Critics, as_tensors
 from bipars.sb3.meta_gradient import LogProbability
 from bipars.sb3.record import Record, absolute
 from bipars.sb3.rollout import Recorder, Rollout
@@ -181,7 +181,7 @@ class ShapedPPO(PPO):
                 warnings.warn(line, stacklevel=2)
         seen = upper.flat(rollout)
         weight_obs, weight_action, z = upper.weigh(*seen)
-        obs = self._flat_observations()
+        obs = as_tensors(self._flat_observations(), self.device)
         advantages = upper.advantages(rollout, obs, self._last_obs, z, restarted)
         round = self._round(rollout, obs, (weight_obs, weight_action), advantages)
         log_prob = LogProbability(self.policy)

@@ -26,7 +26,7 @@ from bipars.nets.running import ReturnScale, RunningMoments
 from bipars.nets.spaces import Spaces
 from bipars.nets.weights import WeightFunction
 from bipars.rollout.batch import Batch
-from bipars.sb3.critics import LEARNING_RATE, Critics, as_tensors, pieces
+from bipars.sb3.critics import LEARNING_RATE, PIECE, Critics, pick
 from bipars.sb3.meta_gradient import LogProbability, Samples, advantage_cotangent, true_gradient, weights_gradient
 from bipars.sb3.rollout import Rollout
 from bipars.sb3.weights import Weights, numpy
@@ -81,11 +81,10 @@ class Round(NamedTuple):
     """(time, env, term), in units of the modified advantages."""
     done: Tensor
 
-    def samples(self, index: np.ndarray) -> Iterator[Samples]:
-        for part in pieces(index):
+    def samples(self, index: Tensor) -> Iterator[Samples]:
+        for part in index.split(PIECE):
             yield Samples(
-                as_tensors(self.obs, part, self.log_prob.device),
-                *(x[part] for x in (self.actions, self.log_prob, self.modified, self.true)),
+                pick(self.obs, part), *(x[part] for x in (self.actions, self.log_prob, self.modified, self.true))
             )
 
 
@@ -96,9 +95,9 @@ class UpperLevel:
         self.config, self.spaces, self.critics = config, single, critics.to(device)
         self.num_terms, envs, rewards = len(config.terms), config.ppo.num_envs, len(config.terms) + 2
         self.weights = Weights(config.weights, Spaces(self.observation_size, single.actions), self.num_terms).to(device)
-        self.critics_optimizer = torch.optim.Adam(self.critics.parameters(), LEARNING_RATE, eps=1e-5)
+        self.critics_optimizer = torch.optim.Adam(self.critics.parameters(), LEARNING_RATE, eps=1e-5, fused=True)
         self.weights_optimizer = torch.optim.Adam(
-            self.weights.deviation.parameters(), config.weights.learning_rate, eps=1e-16
+            self.weights.deviation.parameters(), config.weights.learning_rate, eps=1e-16, fused=True
         )
         self.evidence = Evidence.none(self.num_terms)
         self.moments = None if config.weights.form == "scalar" else RunningMoments.fresh((self.observation_size,))
@@ -154,11 +153,11 @@ class UpperLevel:
     def advantages(self, rollout: Rollout, obs: Any, last_obs: Any, z: np.ndarray, restarted: bool) -> Advantages:
         """`obs` and `last_obs` as the policy sees them, the former with time and environment on one axis."""
         shape = rollout.done.shape
-        value = self.critics.values(obs, rollout.done.size).reshape(*shape, -1)
-        following = np.concatenate([value[1:], self.critics.values(last_obs, shape[1])[None]])
+        value = self.critics.values(obs).reshape(*shape, -1)
+        following = np.concatenate([value[1:], self.critics.values(last_obs)[None]])
         for time, env, final in rollout.truncations:
             single = {key: x[None] for key, x in final.items()} if isinstance(final, dict) else np.asarray(final)[None]
-            following[time, env] = self.critics.values(single, 1)[0]
+            following[time, env] = self.critics.values(single)[0]
         base = self.weights.base.cpu().numpy()
         deviation = np.sum((z - base) * rollout.terms, axis=-1, keepdims=True)
         rewards = np.concatenate([rollout.terms, deviation, rollout.reward[..., None]], axis=-1)
@@ -169,7 +168,7 @@ class UpperLevel:
 
     def update_moments(self, flat: np.ndarray) -> None:
         if self.moments is not None:
-            self.moments = self.moments.update(flat.reshape(-1, flat.shape[-1]))  # type: ignore[arg-type]
+            self.moments = update_moments(self.moments, flat.reshape(-1, flat.shape[-1]))
 
     # One number per term, by evidence
 
@@ -223,7 +222,7 @@ class UpperLevel:
         if not self.climbs:
             return
         theta = log_prob.theta()
-        order = torch.randperm(len(round.log_prob)).numpy()
+        order = torch.randperm(len(round.log_prob), device=self.device)
         half = len(order) // 2
         heard, taken = order[:half], order[half:]
         v = true_gradient(log_prob, theta, round.samples(heard), clip, len(heard))
@@ -296,6 +295,9 @@ def bare_batch(rollout: Rollout, restarted: bool) -> Batch:
     return Batch(nothing, nothing, nothing, nothing, *fields)
 
 
+update_moments = jax.jit(RunningMoments.update)
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def compute_advantages(
     ppo: Any,
@@ -341,9 +343,9 @@ def part_gradients(log_prob: LogProbability, round: Round, by_term: TermAdvantag
     wanted = torch.as_tensor(signals, device=round.log_prob.device)
     theta = [parameter for parameter in log_prob.parameters() if parameter.requires_grad]
     found = []
-    for index in split_in_parts(*round.done.shape):
+    for index in map(torch.as_tensor, split_in_parts(*round.done.shape)):
         total: Any = 0.0
-        for samples, part in zip(round.samples(index), pieces(index), strict=True):
+        for samples, part in zip(round.samples(index), index.split(PIECE), strict=True):
             value, each = log_prob(samples.obs, samples.action), wanted[part].T / len(index)
             gradients = torch.autograd.grad(value, theta, each, is_grads_batched=True, allow_unused=True)
             total = total + torch.cat([g.flatten(1) for g in gradients if g is not None], dim=1)

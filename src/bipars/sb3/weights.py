@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bipars.nets.mlp import to_numpy
 from bipars.nets.spaces import BoxActions, MultiDiscreteActions, Spaces
 from bipars.nets.weights import WeightFunction, make_weights
 from bipars.settings.resolved import ResolvedWeights
@@ -86,7 +85,8 @@ class Weights(nn.Module):
 
     def as_tree(self) -> WeightFunction:
         """The same weight function as the rest of the library knows it, in NumPy."""
-        tree: Any = to_numpy(make_weights(jax.random.key(0), self.config, self.spaces, self.num_terms))
+        drawn = jax.eval_shape(lambda: make_weights(jax.random.key(0), self.config, self.spaces, self.num_terms))
+        tree: Any = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), drawn)  # units are 1, the rest follows
         network: Any = tree.deviation if self.config.by_evidence else tree
         if self.config.form == "scalar":
             network = replace(network, value=numpy(self.deviation.value))

@@ -40,17 +40,18 @@ class TermLog:
     ) -> dict[int, dict[str, Any]]:
         """One step of all environments, or of those that have `taken` one. The episodes that ended, by environment."""
         rewards = np.column_stack([true, values])
-        which = np.arange(len(rewards)) if taken is None else np.flatnonzero(taken)
+        which = slice(None) if taken is None else np.flatnonzero(taken)
         some = rewards[which]
-        self.steps += len(which)
+        self.steps += len(some)
         self._running[which] += some
         self._lengths[which] += 1
         self._sum += some.sum(axis=0)
         self._products += some.T @ some
-        if len(which):
+        if len(some):
             self._low = np.minimum(self._low, some.min(axis=0))
             self._high = np.maximum(self._high, some.max(axis=0))
-        ended = {int(env): self._end(int(env)) for env in which if done[env]}
+        over = done if taken is None else done & taken
+        ended = {int(env): self._end(int(env)) for env in np.flatnonzero(over)}
         if ended and self.path is not None:
             with open(self.path, "ab") as file:
                 file.write(b"".join(map(encode_row, ended.values())))

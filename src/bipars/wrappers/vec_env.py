@@ -70,9 +70,9 @@ class VecEnvTermLogger(TermLogger, VecEnvWrapper):
         self.newest = LoggedStep(self._obs, self._actions, true, values)
         shaped, more = self._shape(reward, true, values, self._obs, self._actions)
         ended = self.log.add(true, values, done)
-        columns = self._columns(true, values) | more
+        columns = {key: column.tolist() for key, column in (self._columns(true, values) | more).items()}
         for env, info in enumerate(infos):
-            info.update({key: float(column[env]) for key, column in columns.items()})
+            info.update({key: column[env] for key, column in columns.items()})
             if env in ended:
                 info[ENDED] = ended[env]
         self._obs = obs
