@@ -87,7 +87,7 @@ class Bench:
             ),
             "mujoco": (partial(mujoco.run_bench, num_envs=self.envs or mujoco.NUM_ENVS), 4, {"updates", "envs"}),
             "suite": (suite.run_bench, 60, {"updates"}),
-            "jax": (jax.run_bench, 5, {"updates"}),
+            "jax": (partial(jax.run_bench, out=self.out), 5, {"updates", "out"}),
             "faults": (
                 lambda _: faults.run_bench(1.0 if self.scale is None else self.scale, self.out, self.parts or ()),
                 1, {"scale", "out", "parts"},
