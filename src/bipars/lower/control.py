@@ -157,7 +157,8 @@ class ControlGroup:
     @compiled
     def behaviour(self, groups: Groups, weights: WeightFunction) -> Policy:
         treated, control = self.treated.act(groups.treated, weights), self.control.act(groups.control, weights)
-        return GroupedPolicy(treated, control, self.num_treated(groups))
+        others = choose(groups.leader == UNDECIDED, control, treated)
+        return GroupedPolicy(treated, others, self.num_envs // 2)
 
     def prepare(
         self, groups: Groups, weights: WeightFunction, batch: Batch, progress: Float[Array, ""]

@@ -1,5 +1,6 @@
 """Stochastic policies. Each takes its random numbers as an argument, drawn by the caller."""
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import jax
@@ -167,32 +168,35 @@ class NormalisedPolicy:
 
 @module
 class GroupedPolicy:
-    """Two policies side by side: `first` acts in the first `count` environments, which stand on the last axis."""
+    """Two policies side by side: `first` acts in the first `count` environments, `second` in the others."""
 
     first: Policy
     second: Policy
-    count: Int[Array, ""]
+    count: int = static()
 
-    def _choose(self, first: Array, second: Array, axis: int) -> Array:
-        envs = first.shape[axis]
-        shape = (envs,) + (1,) * (first.ndim - 1 - axis)
-        return namespace(first).where(np.arange(envs).reshape(shape) < self.count, first, second)
+    def _each(self, ask: Callable[..., Array], obs: Float[Array, "... env obs"], *others: Array) -> Array:
+        """What both policies answer, each for its own environments."""
+        axis, space = obs.ndim - 2, namespace(obs)
+        halves = zip(*(space.split(x, [self.count], axis) for x in (obs, *others)), strict=True)
+        policies = self.first, self.second
+        return space.concatenate([ask(policy, *half) for policy, half in zip(policies, halves, strict=True)], axis)
 
     def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
         return self.first.draw_noise(key, shape)
 
-    def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array:
-        return self._choose(self.first.sample(obs, noise), self.second.sample(obs, noise), obs.ndim - 2)
+    def sample(self, obs: Float[Array, "... env obs"], noise: Array) -> Array:
+        return self._each(lambda policy, *x: policy.sample(*x), obs, noise)
 
-    def mode(self, obs: Float[Array, "... obs"]) -> Array:
-        return self._choose(self.first.mode(obs), self.second.mode(obs), obs.ndim - 2)
+    def mode(self, obs: Float[Array, "... env obs"]) -> Array:
+        return self._each(lambda policy, x: policy.mode(x), obs)
 
-    def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
-        return self._choose(self.first.log_prob(obs, action), self.second.log_prob(obs, action), obs.ndim - 2)
+    def log_prob(self, obs: Float[Array, "... env obs"], action: Array) -> Float[Array, "... env"]:
+        return self._each(lambda policy, *x: policy.log_prob(*x), obs, action)
 
-    def log_prob_of_sample(self, obs: Float[Array, "... obs"], action: Array, noise: Array) -> Float[Array, "..."]:
-        first, second = (log_prob_of_sample(policy, obs, action, noise) for policy in (self.first, self.second))
-        return self._choose(first, second, obs.ndim - 2)
+    def log_prob_of_sample(
+        self, obs: Float[Array, "... env obs"], action: Array, noise: Array
+    ) -> Float[Array, "... env"]:
+        return self._each(log_prob_of_sample, obs, action, noise)
 
     def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
         return self.first.spread(obs)
@@ -202,7 +206,7 @@ def as_networks(policy: Policy, num_envs: int) -> Networks | None:
     """Of a policy in NumPy, with the environments that each acts in. None where it is of another kind."""
     if isinstance(policy, GroupedPolicy):
         parts = policy.first, policy.second
-        groups = range(int(policy.count)), range(int(policy.count), num_envs)
+        groups = range(policy.count), range(policy.count, num_envs)
     else:
         parts, groups = (policy,), (range(num_envs),)  # type: ignore[assignment]
     networks = [as_network(part) for part in parts]

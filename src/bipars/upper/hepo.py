@@ -92,7 +92,7 @@ class PolicyPair:
 
     def behaviour(self, pair: Pair, weights: WeightFunction) -> Policy:
         own, heuristic = (self.ppo.act(learner, weights) for learner in pair)
-        return GroupedPolicy(own, heuristic, jnp.asarray(self.half, jnp.int32))
+        return GroupedPolicy(own, heuristic, self.half)
 
     def prepare(
         self, pair: Pair, weights: WeightFunction, batch: Batch, progress: Float[Array, ""]
