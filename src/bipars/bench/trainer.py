@@ -5,8 +5,8 @@ settings, learns from the true reward alone, from the naive sum, and with weight
 unmodified PPO learns from what was learned with the same seed: from the weight function, frozen; from one number per
 term; from the schedule of that number. Greedy episodes tell the true return.
 
-Wall clock is measured apart, PPO and `ShapedPPO` in turns of a few seconds: a machine that is busy in one minute and not
-in the next slows both down. A finished training is a file: the benchmark may be killed, and goes on where it was.
+Wall clock is measured apart, PPO and `ShapedPPO` in turns of a few seconds: a machine that is busy in one minute and
+not in the next slows both down. A finished training is a file: the benchmark may be killed, and goes on where it was.
 """
 
 import os
