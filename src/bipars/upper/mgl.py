@@ -76,8 +76,7 @@ def advantage_jacobian(weights: WeightFunction, data: UpdateData, discount: floa
     block = block_size(time, envs)
     blocks = jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), (obs, action, terms / data.scale, keep))
     last = jnp.zeros((envs, count_parameters(weights)), terms.dtype)
-    jacobian = jax.lax.scan(back_one_block, last, blocks, reverse=True)[1].reshape(time * envs, -1)
-    return jacobian if data.own is None else jacobian * data.own[:, None]
+    return jax.lax.scan(back_one_block, last, blocks, reverse=True)[1].reshape(time * envs, -1)
 
 
 def weighted_term_gradients(
@@ -103,8 +102,6 @@ def advantage_pull_back(
     """
     done, terms, (obs, action, *_) = data.done, data.terms, data.samples
     (time, envs), steps = done.shape, len(cotangents)
-    if data.own is not None:
-        cotangents = cotangents * data.own
     block = block_size(time, envs)
     cotangents = cotangents.reshape(steps, time, envs)
     sums = discounted_prefix_sums(cotangents, done, discount).reshape(-1, block, steps, envs)

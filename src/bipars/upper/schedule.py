@@ -162,7 +162,6 @@ class Pending(NamedTuple):
     scale: Float[Array, ""]
     seen: Bool[Array, ""]
     """Whether there was one."""
-    own: None = None
 
 
 class RoundState(NamedTuple):
