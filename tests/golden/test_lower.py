@@ -12,7 +12,7 @@ from bipars.envs import CartPole
 from bipars.envs.base import StepResult
 from bipars.lower.advantages import values
 from bipars.lower.base import ALONE
-from bipars.lower.ppo import FARTHEST, PPO, first_steps, mean_of, spread, stay_close
+from bipars.lower.ppo import FARTHEST, PPO, spread, stay_close
 from bipars.nets.mlp import make_mlp, ravel, to_numpy
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.nets.running import Scale
@@ -272,28 +272,13 @@ def test_what_is_measured_of_a_batch_is_of_all_environments(total, envs):
     assert of_each.min() > 0.6 * of_each.max()
 
 
-def test_a_learner_draws_its_own_samples_and_takes_steps_for_as_many_as_it_has():
+def test_a_learner_draws_its_own_samples_alone():
     lower = PPO(
         PPOConfig(num_envs=4, update_period=40, gradient_steps=10, batch_size=64), Spaces(2, DiscreteActions(2))
     )
-    mine = jnp.tile(jnp.array([0.0, 1.0, 0.0, 0.0]), 10)  # a quarter: 2.5 of 10 steps, rounded up
-    (theta, phi), count = lower.draw(jax.random.key(0), 40, mine, ALONE)
-    assert int(count) == 3
-    assert set(np.asarray(theta).ravel() % 4) == set(np.asarray(phi).ravel() % 4) == {1}
-    every, whole = lower.draw(jax.random.key(0), 40, jnp.ones(40), ALONE)
-    alone, steps = lower.draw(jax.random.key(0), 40, None, ALONE)
-    assert int(whole) == steps == 10
+    mine = jnp.tile(jnp.array([0.0, 1.0, 0.0, 0.0]), 10)
+    theta, phi = lower.draw(jax.random.key(0), 40, mine, ALONE)
+    assert theta.shape == phi.shape == (10, 64)
+    assert set(np.asarray(theta).ravel()) == set(np.asarray(phi).ravel()) == set(range(1, 40, 4))
+    every, alone = (lower.draw(jax.random.key(0), 40, own, ALONE) for own in (jnp.ones(40), None))
     np.testing.assert_array_equal(every, alone)
-
-
-def test_the_first_steps_are_those_of_a_scan():
-    def one_step(carry, x):
-        return carry + x, {"carry": carry}
-
-    numbers = jnp.array([1.0, 2.0, 3.0, 4.0])
-    end, kept = jax.jit(lambda count: first_steps(one_step, jnp.zeros(()), numbers, count))(3)
-    assert end == 1 + 2 + 3
-    np.testing.assert_array_equal(kept["carry"], [0, 1, 3, 0])
-    assert mean_of(kept, 3)["carry"] == 4 / 3
-    end, kept = first_steps(one_step, jnp.zeros(()), numbers, 4)
-    assert (end, mean_of(kept, 4)["carry"]) == (10, 2.5)

@@ -175,7 +175,7 @@ class PPO:
         key: PRNGKeyArray,
         hook: Hook,
     ) -> tuple[Learner, Any, Any, dict[str, Array]]:
-        (draws, count), before = self.draw(key, len(samples.log_prob), own, hook), upper.weights
+        draws, before = self.draw(key, len(samples.log_prob), own, hook), upper.weights
 
         def fresh(policy: Theta, index: Int[Array, " batch"]) -> Samples:
             """A minibatch, with its gradients where both levels learn from it."""
@@ -197,8 +197,8 @@ class PPO:
             return (learner, upper, known), (kept, log)
 
         start = (learner, upper, fresh(learner.policy, draws[0][0]).log_prob_gradients)
-        (moved, upper, _), (kept, log) = first_steps(one_step, start, draws, count)
-        log = mean_of(log, count) | self.policy_log(self.hyper(moved.policy, upper.weights), samples, own)
+        (moved, upper, _), (kept, log) = jax.lax.scan(one_step, start, draws)
+        log = jax.tree.map(jnp.mean, log) | self.policy_log(self.hyper(moved.policy, upper.weights), samples, own)
         if self.config.target_kl is not None:
             moved = stay_close(learner.policy, moved, log["approx_kl"], self.config.target_kl)
             log["policy_learning_rate"] = rate * moved.rate * self.config.policy_learning_rate
@@ -220,23 +220,18 @@ class PPO:
 
     def draw(
         self, key: PRNGKeyArray, total: int, own: Float[Array, " sample"] | None, hook: Hook
-    ) -> tuple[tuple[Int[Array, "step batch"], ...], Int[Array, ""] | int]:
-        """Of `total` samples, minibatches for theta and, after each of its steps, for phi; and the number of steps.
+    ) -> tuple[Int[Array, "step batch"], ...]:
+        """Of `total` samples, minibatches for theta and, after each of its steps, for phi.
 
         phi's is another one, otherwise a sample would meet itself in both factors of v^T d theta'/d phi. Where only
-        some samples are the learner's own, it draws from those, and takes as many fewer steps.
+        some samples are the learner's own, all are drawn from those.
         """
         steps, batch = self.config.gradient_steps, self.config.batch_size
-        count: Array | int = steps
-        number: Array | int = total
-        if own is not None:
-            number = jnp.sum(own > 0)
-            count = -(-steps * number // total)
         shape = (steps + 1, batch) if hook.shares_draws else (steps, 2, batch)
-        drawn = jax.random.randint(key, shape, 0, number)
+        drawn = jax.random.randint(key, shape, 0, total if own is None else jnp.sum(own > 0))
         if own is not None:
             drawn = jnp.nonzero(own > 0, size=total, fill_value=0)[0][drawn]
-        return ((drawn[:-1], drawn[1:]) if hook.shares_draws else (drawn[:, 0], drawn[:, 1])), count
+        return (drawn[:-1], drawn[1:]) if hook.shares_draws else (drawn[:, 0], drawn[:, 1])
 
     def step(
         self, learner: Learner, weights: WeightFunction, samples: Samples, rate: Float[Array, ""] | float = 1.0
@@ -292,32 +287,8 @@ class PPO:
                 log[f"{('modified', 'true')[i]}_critic_loss"] = loss
             return (tuple(critics), tuple(optimisers)), log
 
-        (draws, _), count = self.draw(key, len(obs), own, hook)
-        (critics, optimisers), log = first_steps(one_step, start, draws, count)
-        return critics, optimisers, mean_of(log, count)
-
-
-def first_steps(one_step: Any, start: Any, draws: Any, count: Int[Array, ""] | int) -> tuple[Any, Any]:
-    """A scan over the first `count` draws. What it keeps of the others is 0."""
-    if isinstance(count, int):
-        return jax.lax.scan(one_step, start, draws)
-
-    def draw(i: Any) -> Any:
-        return jax.tree.map(lambda x: x[i], draws)
-
-    def body(i: Int[Array, ""], state: tuple[Any, Any]) -> tuple[Any, Any]:
-        carry, kept = one_step(state[0], draw(i))
-        return carry, jax.tree.map(lambda every, new: every.at[i].set(new), state[1], kept)
-
-    steps = len(jax.tree.leaves(draws)[0])
-    kept = jax.eval_shape(lambda carry: one_step(carry, draw(0))[1], start)
-    return jax.lax.fori_loop(
-        0, count, body, (start, jax.tree.map(lambda x: jnp.zeros((steps, *x.shape), x.dtype), kept))
-    )
-
-
-def mean_of(log: dict[str, Array], count: Int[Array, ""] | int) -> dict[str, Array]:
-    return jax.tree.map(lambda x: jnp.sum(x, axis=0) / count, log)
+        (critics, optimisers), log = jax.lax.scan(one_step, start, self.draw(key, len(obs), own, hook)[0])
+        return critics, optimisers, jax.tree.map(jnp.mean, log)
 
 
 def spread(total: int, number: int) -> np.ndarray:
