@@ -139,14 +139,14 @@ def compared(outcome, faster=False):
         ("up", None, 1.0, ("keep", "strong")),
         ("up", "better", 1.0, ("keep", "strong")),
         ("up", "same", 1.0, ("keep", "strong")),
-        ("up", "worse", 1.0, ("drop", "moderate")),
+        ("up", "worse", 1.0, ("drop", "fair")),
         ("down", "better", -1.0, ("reverse", "strong")),
         ("down", "worse", -1.0, ("drop", "strong")),
         ("nil", None, 1.0, ("drop", "strong")),
-        ("nil", "better", 1.0, ("keep", "moderate")),
+        ("nil", "better", 1.0, ("keep", "fair")),
         ("nil", "unclear", 1.0, ("drop", "strong")),
         ("faint", None, 1.0, ("unsure", "none")),
-        ("faint", "better", -1.0, ("reverse", "moderate")),
+        ("faint", "better", -1.0, ("reverse", "fair")),
         ("faint", "same", 1.0, ("drop", "weak")),
         ("split", "unclear", 1.0, ("unsure", "none")),
     ],
@@ -158,25 +158,25 @@ def test_the_direction_decides_unless_leaving_the_term_out_has_shown_something_e
 
 @pytest.mark.parametrize(
     ("t", "early", "strength"),
-    [(3.2, False, "weak"), (-4.5, False, "moderate"), (6.1, False, "strong"), (6.1, True, "moderate")],
+    [(3.2, False, "weak"), (-4.5, False, "fair"), (6.1, False, "strong"), (6.1, True, "fair")],
 )
 def test_the_strength_follows_the_evidence(t, early, strength):
     direction = Direction("up" if t > 0 else "down", t, (t,), 20.0, 20.0, 1.0, early)
     assert by_direction(direction, None, 1.0)[1] == strength
     changed = replace(direction, change=Change(5.0, -4.0, 10))
-    assert by_direction(changed, None, 1.0) == ("keep", "moderate")
+    assert by_direction(changed, None, 1.0) == ("keep", "fair")
 
 
 @pytest.mark.parametrize(
     ("way", "outcome", "trial", "expected"),
     [
-        ("faint", None, -4.1, ("drop", "moderate")),
-        ("faint", None, 3.2, ("keep", "moderate")),
+        ("faint", None, -4.1, ("drop", "fair")),
+        ("faint", None, 3.2, ("keep", "fair")),
         ("faint", None, 2.9, ("unsure", "none")),
-        ("nil", None, 3.2, ("keep", "moderate")),
+        ("nil", None, 3.2, ("keep", "fair")),
         ("down", None, -4.1, ("reverse", "strong")),
         ("up", None, -4.1, ("keep", "strong")),
-        ("faint", "better", -4.1, ("keep", "moderate")),
+        ("faint", "better", -4.1, ("keep", "fair")),
     ],
 )
 def test_the_control_group_decides_where_the_direction_is_not_known(way, outcome, trial, expected):
@@ -256,7 +256,7 @@ def test_without_evidence_the_weights_and_the_comparison_decide(tmp_path, learne
 
 def test_several_terms_are_not_each_blamed_for_what_they_did_together():
     assert by_weights("used", compared("worse"), alone=False) == ("unsure", "none")
-    assert by_weights("used", compared("worse"), alone=True) == ("drop", "moderate")
+    assert by_weights("used", compared("worse"), alone=True) == ("drop", "fair")
     assert by_weights("used", None, alone=True) == ("unsure", "none")
     assert by_weights("unsure", compared("better"), alone=True) == ("unsure", "none")
 

@@ -74,7 +74,8 @@ def _write_panel(panel: Panel, part: dict[str, Any], place: Path) -> None:
         agent = part["inside"][0]
         terms = [term["short"] for term in part["terms"]]
         episode = agent["snapshots"][-1]["episode"]
-        _write(place / "episode", _draw_episode(agent, episode, terms), _episode_table(episode, terms))
+        if episode["reward"]:  # agents trained from Python keep none
+            _write(place / "episode", _draw_episode(agent, episode, terms), _episode_table(episode, terms))
     lines = [
         (f"{cell['title']}: {words}", i, cell["gradients"][key])
         for key, words in GRADIENTS.items()

@@ -86,7 +86,7 @@ def panel_title(panel: Panel) -> str:
 
 
 def strength(v: Verdict) -> str:
-    return {"moderate": "fair", "none": "-"}.get(v.strength, v.strength)
+    return {"none": "-"}.get(v.strength, v.strength)
 
 
 def together_text(together: Together) -> str:

@@ -43,7 +43,7 @@ from bipars.runs.snapshots import Snapshot, load_snapshots
 from bipars.terms.values import Values, look_at
 
 Advice = Literal["keep", "drop", "reverse", "unsure"]
-Strength = Literal["strong", "moderate", "weak", "none"]
+Strength = Literal["strong", "fair", "weak", "none"]
 SNAPSHOTS_OF = 3
 """Seeds whose transitions are looked at."""
 VARIES = 0.5
@@ -237,23 +237,23 @@ def by_direction(
     """
     advice: Advice = {"up": "keep", "down": "reverse", "nil": "drop"}.get(direction.way, "unsure")  # type: ignore[assignment]
     size = abs(direction.t)
-    strength: Strength = "strong" if size >= STRONG else "moderate" if size >= MODERATE else "weak"
+    strength: Strength = "strong" if size >= STRONG else "fair" if size >= MODERATE else "weak"
     change = direction.change
     if change is not None:  # what gets an agent off the ground is worth keeping, for a while
         size = min(abs(change.before), abs(change.after))
-        advice, strength = ("keep" if change.before > 0 else "unsure"), ("moderate" if size >= MODERATE else "weak")
+        advice, strength = ("keep" if change.before > 0 else "unsure"), ("fair" if size >= MODERATE else "weak")
     elif direction.way == "nil":
-        strength = "strong" if direction.falls_short >= 2 * SHORT else "moderate"
+        strength = "strong" if direction.falls_short >= 2 * SHORT else "fair"
     elif direction.early:
-        strength = "moderate" if size >= STRONG else "weak"
+        strength = "fair" if size >= STRONG else "weak"
     if gain is not None and gain.outcome == "worse":
-        return "drop", "moderate" if advice == "keep" else "strong"
+        return "drop", "fair" if advice == "keep" else "strong"
     if gain is not None and gain.gain:
         if advice in ("keep", "reverse"):
             return advice, "strong"
-        return ("reverse" if weight < 0 else "keep"), "moderate"
+        return ("reverse" if weight < 0 else "keep"), "fair"
     if trial is not None and abs(trial) >= KNOWN and advice in ("unsure", "drop"):
-        return ("keep" if trial > 0 else "drop"), "moderate"
+        return ("keep" if trial > 0 else "drop"), "fair"
     if gain is not None and gain.outcome == "same" and advice == "unsure":
         return "drop", "weak"
     return advice, "none" if advice == "unsure" else strength
@@ -266,14 +266,14 @@ def by_weights(use: Use, compared: Comparison | None, alone: bool) -> tuple[Advi
     """
     outcome: Outcome | None = None if compared is None else compared.outcome
     if use == "off":
-        return "drop", "moderate"
+        return "drop", "fair"
     if outcome == "worse":
-        return ("drop", "moderate") if alone else ("unsure", "none")
+        return ("drop", "fair") if alone else ("unsure", "none")
     gained = compared is not None and compared.gain
     if use == "reversed":
-        return "reverse", "strong" if gained and alone else "moderate" if gained else "weak"
+        return "reverse", "strong" if gained and alone else "fair" if gained else "weak"
     if use in ("used", "mixed") and gained:
-        return "keep", "strong" if alone else "moderate"
+        return "keep", "strong" if alone else "fair"
     return "unsure", "none"
 
 

@@ -12,7 +12,7 @@ from bipars.terms.values import Values
 
 FEW_UPDATES, ENOUGH_UPDATES = 10, 50
 """Of fewer updates than the first nothing can be expected; the second is what to try."""
-STRENGTHS = {"strong": "strong evidence", "moderate": "fair evidence", "weak": "weak evidence", "none": "no evidence"}
+STRENGTHS = {"strong": "strong evidence", "fair": "fair evidence", "weak": "weak evidence", "none": "no evidence"}
 CLEARLY = {
     "better": "clearly more than without {them}",
     "worse": "clearly less than without {them}",
@@ -269,6 +269,8 @@ class TermWords:
                 return ["Keep it at the beginning and let it fade, as the learned weights do."]
             case "keep" if self.ahead < 0:
                 return [f"As written it counts too much: take the learned weight (near {weight})."]
+            case "keep" if self.weights.mean.value > 0:
+                return [f"Keep it (a weight near {weight})."]
             case "reverse" if self.weights.mean.value < 0:
                 return [f"Reverse it (a weight near {weight}), or leave it out."]
             case "reverse":

@@ -258,6 +258,8 @@
 
   function drawEpisode(agent, snapshot) {
     const episode = snapshot.episode, steps = episode.reward.map((_, i) => i + 1);
+    $("episode-part").hidden = !steps.length; // agents trained from Python keep none
+    if (!steps.length) return;
     const total = (values) => values.reduce((a, b) => a + b, 0);
     const bar = (y, name, i) => ({ type: "bar", x: steps, y, name: plain(name), marker: { color: colour(i), line: { width: 0 } } });
     const traces = [bar(episode.reward, "true reward", 0)];
