@@ -290,9 +290,11 @@ def test_a_training_of_a_page_would_start(page, command, tmp_path, monkeypatch, 
     """Its settings belong together. `--weights-from` names runs that are not there, so that much is left out."""
     if re.search(r"--env (Hopper|HalfCheetah)", command):
         pytest.importorskip("mujoco")
-    own = ModuleType("my_potentials")
-    own.height = lambda obs: obs[0]
-    monkeypatch.setitem(sys.modules, "my_potentials", own)
+    potentials, terms = ModuleType("my_potentials"), ModuleType("my_terms")
+    potentials.height = lambda obs: obs[0]
+    terms.calm = lambda obs, action, next_obs, info: -abs(next_obs[2])
+    monkeypatch.setitem(sys.modules, "my_potentials", potentials)
+    monkeypatch.setitem(sys.modules, "my_terms", terms)
     monkeypatch.setattr("bipars.suite.finish.run_locally", lambda runs, workers, report: False)
     monkeypatch.chdir(tmp_path)
     words = re.sub(r"--weights-from \S+", "", command).split()
