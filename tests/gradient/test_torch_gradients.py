@@ -158,3 +158,22 @@ def test_sums_over_time_are_those_of_jax():
     done = np.random.default_rng(1).random((37, 3)) < 0.1
     expected = prefix_sums_in_jax(jnp.asarray(values)[None], jnp.asarray(done), 0.9)[:, 0]
     np.testing.assert_allclose(discounted_prefix_sums(tensor(values), tensor(done), 0.9), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("actions", [spaces.Discrete(3), spaces.Box(-1, 1, (2,))], ids=["discrete", "box"])
+def test_log_probabilities_without_values_are_those_of_evaluate_actions(actions):
+    policy = ActorCriticPolicy(spaces.Box(-1, 1, (4,)), actions, lambda _: 1e-3)
+    obs, action = (
+        torch.randn(8, 4, dtype=torch.float32),
+        torch.as_tensor(np.stack([actions.sample() for _ in range(8)])),
+    )
+    found = LogProbability(policy)(obs, action)
+    torch.testing.assert_close(found, policy.evaluate_actions(obs, action)[1])
+
+
+def test_a_policy_with_features_of_its_own_is_asked_for_them():
+    policy = InFloat64(spaces.Box(-1, 1, (4,)), spaces.Discrete(2), lambda _: 1e-3).double()
+    obs, action = torch.randn(8, 4, dtype=torch.float64), torch.zeros(8, dtype=torch.long)
+    found = LogProbability(policy)(obs, action)
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, policy.evaluate_actions(obs, action)[1])

@@ -71,7 +71,7 @@ def test_every_method_is_measured():
         (["methods", "--methods"], "--methods is empty; expected names"),
         (
             ["suite", "--out", "x"],
-            "bench suite does not take --out; bench methods, bench faults, bench sweep, bench trainer may",
+            "bench suite does not take --out; bench methods, bench jax, bench faults, bench sweep, bench trainer may",
         ),
         (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
         (["mujoco", "--envs", "30"], "--envs is 30; it must divide the 20,000 steps of an update"),

@@ -13,6 +13,8 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor, nn
 
+ASKED = ("evaluate_actions", "get_distribution", "extract_features")
+"""What a policy of somebody's own may do in another way."""
 Theta = Mapping[str, Tensor]
 """Parameters of the policy by name."""
 
@@ -36,9 +38,9 @@ class LogProbability(nn.Module):
         self.policy = policy
 
     def forward(self, obs: Any, action: Tensor) -> Tensor:
-        if type(self.policy).evaluate_actions is not ActorCriticPolicy.evaluate_actions:
-            return self.policy.evaluate_actions(obs, action)[1]
-        return self.policy.get_distribution(obs).log_prob(action)  # the same, without values
+        if all(getattr(type(self.policy), name) is getattr(ActorCriticPolicy, name) for name in ASKED):
+            return self.policy.get_distribution(obs).log_prob(action)  # the same, without values
+        return self.policy.evaluate_actions(obs, action)[1]
 
     def theta(self) -> dict[str, Tensor]:
         """The parameters as they are now, to be kept."""
