@@ -269,8 +269,6 @@ class TermWords:
                 return ["Keep it at the beginning and let it fade, as the learned weights do."]
             case "keep" if self.ahead < 0:
                 return [f"As written it counts too much: take the learned weight (near {weight})."]
-            case "keep" if self.weights.mean.value > 0:
-                return [f"Keep it (a weight near {weight})."]
             case "reverse" if self.weights.mean.value < 0:
                 return [f"Reverse it (a weight near {weight}), or leave it out."]
             case "reverse":
