@@ -2,8 +2,10 @@
 
 import pytest
 
-from bipars.bench import growth, methods, mujoco, updates
+from bipars.bench import growth, methods, mujoco
+from bipars.bench.child import apart
 from bipars.bench.growth import LINES, Point, slopes
+from bipars.bench.updates import HURRY, measure_updates
 from bipars.cli import main
 
 TINY = {"update_period": 200, "num_envs": 4, "gradient_steps": 2, "batch_size": 32}
@@ -11,7 +13,7 @@ TINY = {"update_period": 200, "num_envs": 4, "gradient_steps": 2, "batch_size": 
 
 def test_updates_are_measured_in_a_process_of_their_own():
     settings = {"env": "cartpole-continuous", "terms": ["harmful"], "method": "ppo", "ppo": TINY}
-    found = updates.measure_apart(1, settings, hurry=True)
+    found = apart(measure_updates, 1, settings, environment=HURRY)
     assert min(found.values()) > 0
     assert found["steps"] == 200
 
@@ -38,13 +40,14 @@ def test_ratios_of_methods_are_to_ppo_and_to_ddpg(monkeypatch, capsys, tmp_path)
     seconds = {"ppo": 0.1, "mgl": 0.25, "ddpg": 0.2, "ddpg-imgl": 0.5}
     asked = []
 
-    def measure(count, settings, hurry):
+    def measure(function, what, settings=None, environment=None):
+        if function is growth.measure_line:
+            return [Point(10**i, 10**i, i, 10**i / 5) for i in range(1, 4)]
         asked.append(settings)
         memory = 12.0 if settings["method"] == "ppo" else 30.0
         return {"seconds": seconds[settings["method"]], "array_megabytes": memory}
 
-    monkeypatch.setattr(updates, "measure_apart", measure)
-    monkeypatch.setattr(growth, "measure_apart", lambda line: [Point(10**i, 10**i, i, 10**i / 5) for i in range(1, 4)])
+    monkeypatch.setattr(methods, "apart", measure)
     names = ["--methods", "mgl", "ddpg-imgl", "--out", str(tmp_path / "out")]
     assert main(["bench", "methods", "--updates", "3", *names]) == 0
     text = capsys.readouterr()
@@ -83,16 +86,19 @@ def test_bad_requests_are_named(arguments, message, capsys):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("what", "arguments"), [("fast", (4, 1, 400)), ("fast", (4, 2, 400)), ("gymnasium", (4, 400))])
-def test_environments_alone_are_really_stepped(what, arguments):
+@pytest.mark.parametrize(
+    ("measure", "arguments"),
+    [(mujoco.measure_fast, (4, 1, 400)), (mujoco.measure_fast, (4, 2, 400)), (mujoco.measure_gymnasium, (4, 400))],
+)
+def test_environments_alone_are_really_stepped(measure, arguments):
     pytest.importorskip("mujoco")
-    assert mujoco._child(what, "Hopper-v5", *arguments) > 0
+    assert apart(measure, "Hopper-v5", *arguments) > 0
 
 
 def test_training_is_measured_beside_the_same_steps_without_it():
     """That they are the same, the measurement itself asserts."""
     pytest.importorskip("mujoco")
-    training, alone = mujoco._child("training", "Hopper-v5", 20, 1, "ppo", 1)
+    training, alone = apart(mujoco.measure_training, "Hopper-v5", 20, 1, "ppo", 1)
     assert training > 0
     assert alone > 0
 
@@ -100,13 +106,14 @@ def test_training_is_measured_beside_the_same_steps_without_it():
 def test_every_ratio_stands_beside_the_rate_it_is_of(monkeypatch, capsys):
     asked = []
 
-    def measure(what, task, *more):
+    def measure(function, task, *more):
+        what = function.__name__.removeprefix("measure_")
         asked.append((what, task, *more))
         if what == "training":
             return 900 - 300 * ("mgl" in more), 1000 * more[1]
         return {"fast": 1000 * more[-1], "gymnasium": 500, "peer": 300}[what]
 
-    monkeypatch.setattr(mujoco, "_child", measure)
+    monkeypatch.setattr(mujoco, "apart", measure)
     monkeypatch.setattr(mujoco, "find_spec", lambda name: True)
     assert mujoco.run_bench(3) == 0
     text = capsys.readouterr().out

@@ -21,7 +21,7 @@ def short_evaluations(monkeypatch):
 
 def test_every_system_is_trained_once_and_a_killed_benchmark_goes_on(tmp_path, monkeypatch, capsys):
     times = {TRUE: 2.0, LEARNED: 3.0}
-    monkeypatch.setattr(trainer, "run_child", lambda *_: times)
+    monkeypatch.setattr(trainer, "apart", lambda *_: times)
     assert run_bench(tmp_path, tasks=[TINY], seeds=1) == 0
     assert "1.50" in capsys.readouterr().out
     (row,) = json.loads((tmp_path / "trainer.json").read_text())["tasks"]

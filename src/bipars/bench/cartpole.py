@@ -3,14 +3,13 @@
 Each measurement is a process of its own on one core, so that none warms the caches of another.
 """
 
-import os
 import tempfile
 import time
 from importlib.util import find_spec
 from typing import Any
 
-from bipars.bench.child import run_child, serve
-from bipars.bench.updates import measure_apart
+from bipars.bench.child import apart
+from bipars.bench.updates import measure_updates
 from bipars.runtime import use_cores
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -30,8 +29,8 @@ BOUNDS = {"em": 1.5, "mgl": 1.7, "imgl opg": 4.0}
 PEER_STEPS = 60_000
 
 
-def measure_peer() -> dict[str, float]:
-    """Stable-Baselines3's PPO: same networks, batch, number of gradient steps and environments."""
+def measure_peer() -> float:
+    """Steps per second of Stable-Baselines3's PPO: same networks, batch, number of gradient steps and environments."""
     use_cores([0])
     import stable_baselines3
     import torch
@@ -53,7 +52,7 @@ def measure_peer() -> dict[str, float]:
     model.learn(20_000)
     began = time.perf_counter()
     model.learn(PEER_STEPS, reset_num_timesteps=False)
-    return {"steps_per_second": PEER_STEPS / (time.perf_counter() - began)}
+    return PEER_STEPS / (time.perf_counter() - began)
 
 
 def run_bench(updates: int) -> int:
@@ -65,7 +64,8 @@ def run_bench(updates: int) -> int:
     for label, method in METHODS.items():
         settings = {"env": "cartpole", "preset": "paper", "terms": ["harmful"], **method}
         with tempfile.TemporaryDirectory() as cache:
-            first, second = (measure_apart(updates, settings, cache) for _ in range(2))
+            where = {"BIPARS_CACHE": cache}
+            first, second = (apart(measure_updates, updates, settings, environment=where) for _ in range(2))
         speed = first["steps"] / min(first["seconds"], second["seconds"])
         base = base or speed
         figures = (
@@ -81,12 +81,8 @@ def run_bench(updates: int) -> int:
     if find_spec("stable_baselines3") is None:
         print("\nStable-Baselines3 is not installed; compare with it after: pip install 'bipars[bench]'")
         return 0
-    peer = run_child("bipars.bench.cartpole", [], os.environ)["steps_per_second"]
+    peer = apart(measure_peer)
     print(
         f"\nStable-Baselines3 PPO, 20 environments: {peer:,.0f} steps/s. Ours: {base / peer:.1f} times that (bound 25)"
     )
     return 0
-
-
-if __name__ == "__main__":
-    serve(measure_peer)

@@ -4,13 +4,10 @@ A whole update would hide the growth behind stepping the environments and traini
 """
 
 import functools
-import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bipars.bench.child import run_child, serve
 from bipars.runtime import keep_freed_memory, use_cores
 
 if TYPE_CHECKING:
@@ -27,8 +24,7 @@ JACOBIAN = "dA~/dphi"
 """What mgl, imgl and unrolled compute once per update, for all its samples, before any step of phi."""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line of the figure: a method, what grows, and the slope on log axes that docs/methods claims."""
 
     label: str
@@ -58,24 +54,17 @@ LINES = (
 )
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     n: int
     m: int
     K: int
     seconds: float
 
 
-def measure_apart(line: Line) -> list[Point]:
-    """In a process of its own."""
-    found = run_child("bipars.bench.growth", [str(LINES.index(line))], os.environ)
-    return [Point(**point) for point in found["points"]]
-
-
-def measure_here(line: Line) -> dict[str, Any]:
+def measure_line(number: int) -> list[Point]:
     use_cores([0])
     keep_freed_memory()
-    return {"points": [asdict(measure_point(line, size)) for size in line.sizes]}
+    return [measure_point(LINES[number], size) for size in LINES[number].sizes]
 
 
 def measure_point(line: Line, size: int) -> Point:
@@ -174,7 +163,3 @@ def slopes(line: Line, points: Sequence[Point]) -> tuple[float, float]:
     size = np.log([getattr(point, line.grows) for point in points])
     seconds = np.log([point.seconds for point in points])
     return float(np.polyfit(size, seconds, 1)[0]), float((seconds[-1] - seconds[-2]) / (size[-1] - size[-2]))
-
-
-if __name__ == "__main__":
-    serve(lambda number: measure_here(LINES[int(number)]))

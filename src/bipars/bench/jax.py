@@ -5,7 +5,6 @@ Each side is a process of its own, one after the other. Rates are environment st
 compiled, without evaluation.
 """
 
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bipars.bench.child import run_child, serve
+from bipars.bench.child import apart
 from bipars.errors import UsageError
 from bipars.metrics import with_tables
 from bipars.runs.files import read_json, write_json
@@ -32,7 +31,7 @@ def first(obs: Any, action: Any, next_obs: Any, info: Any) -> Any:
     return -abs(next_obs[..., 0])
 
 
-def measure(task: str, side: str, updates: str) -> dict[str, float]:
+def measure(task: str, side: str, updates: int) -> dict[str, float]:
     """In this process."""
     import bipars
 
@@ -43,8 +42,8 @@ def measure(task: str, side: str, updates: str) -> dict[str, float]:
     period = PPO["update_period"]
     agent = bipars.BiPaRS(env, terms=terms, ppo=PPO, evaluation_every=NEVER).learn(2 * period)
     began, cpu = time.perf_counter(), time.process_time()
-    agent.learn(int(updates) * period)
-    steps = int(updates) * period
+    steps = updates * period
+    agent.learn(steps)
     return {"rate": steps / (time.perf_counter() - began), "cpu": steps / (time.process_time() - cpu)}
 
 
@@ -65,11 +64,7 @@ def run_bench(updates: int, out: Path | None = None) -> int:
     print(f"MGL, {PPO['num_envs']} environments, {updates} updates of {PPO['update_period']:,} steps; steps per second")
     rows = []
     for task in TASKS:
-        sides = {
-            side: run_child("bipars.bench.jax", [task, side, str(updates)], os.environ)
-            for side in ("gymnax", "gymnasium")
-        }
-        rows.append({"task": task, **sides})
+        rows.append({"task": task, **{side: apart(measure, task, side, updates) for side in ("gymnax", "gymnasium")}})
         print(table(rows[-1:]).splitlines()[-1], flush=True)
     if out is not None:
         versions = {name: version(name) for name in ("bipars", "jax", "gymnax", "gymnasium", "numpy")}
@@ -88,8 +83,5 @@ def documented(results: Path) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1].endswith(".md"):
-        page, results = map(Path, sys.argv[1:])
-        page.write_text(with_tables(page.read_text(), [documented(results)]))
-    else:
-        serve(measure)
+    page, results = map(Path, sys.argv[1:])
+    page.write_text(with_tables(page.read_text(), [documented(results)]))

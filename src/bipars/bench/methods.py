@@ -6,12 +6,12 @@ Each measurement is a process of its own on one core. The pages in docs/methods 
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bipars.bench import growth, updates
-from bipars.bench.growth import LINES, Line, Point, slopes
+from bipars.bench.child import apart
+from bipars.bench.growth import LINES, Line, Point, measure_line, slopes
+from bipars.bench.updates import HURRY, measure_updates
 from bipars.errors import unknown
 from bipars.methods import METHODS
 from bipars.results.formats import csv_text
@@ -80,8 +80,8 @@ def run_bench(count: int, methods: Sequence[str] = (), out: Path | None = None) 
         write_atomically(out / "methods.csv", csv_text(Cost._fields, measured).encode())
         print(f"\nwritten: {out / 'methods.csv'}")
     if out is not None and grown:
-        rows = [(line.label, line.grows, *astuple(point)) for line, points in grown for point in points]
-        write_atomically(out / "growth.csv", csv_text(("label", "grows", "n", "m", "K", "seconds"), rows).encode())
+        rows = [(line.label, line.grows, *point) for line, points in grown for point in points]
+        write_atomically(out / "growth.csv", csv_text(("label", "grows", *Point._fields), rows).encode())
         draw_growth(grown, out / "growth.png")
         print(f"written: {out / 'growth.csv'}, {out / 'growth.png'}")
     return 0
@@ -113,7 +113,7 @@ def _compare(count: int, base: str, cases: Sequence[Case], say: _Progress) -> li
     for label, settings in cases:
         say(label)
         given = {"env": "cartpole-continuous", "preset": "paper", "terms": ["harmful"], **settings}
-        found = updates.measure_apart(count, given, hurry=True)
+        found = apart(measure_updates, count, given, environment=HURRY)
         seconds, memory = found["seconds"], found["array_megabytes"]
         first = rows[0] if rows else Cost(base, label, seconds, 1.0, memory, 1.0)
         rows.append(Cost(base, label, seconds, seconds / first.seconds, memory, memory / first.megabytes))
@@ -129,7 +129,7 @@ def _grow(lines: Sequence[Line], say: _Progress) -> list[tuple[Line, list[Point]
     found = []
     for line in lines:
         say(f"{line.label} against {line.grows}")
-        points = growth.measure_apart(line)
+        points = [Point(*point) for point in apart(measure_line, LINES.index(line))]
         found.append((line, points))
         fitted, last = slopes(line, points)
         span = f"{line.grows} {_size(line, points[0]):,} to {_size(line, points[-1]):,}"

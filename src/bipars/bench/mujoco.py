@@ -3,7 +3,6 @@
 Each measurement is a process of its own, one after the other. Rates are steps per second without evaluation.
 """
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bipars.bench.child import run_child, serve
+from bipars.bench.child import apart
 from bipars.errors import UsageError
 from bipars.runtime import keep_freed_memory, use_cores
 
@@ -190,18 +189,18 @@ def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
     print(f"{num_envs} environments; training: the first update of {STEPS:,} steps, {times}\n")
     for task in TASKS:
         print(task)
-        alone = {threads: _child("fast", task, num_envs, threads) for threads in (1, 2)}
-        sync = _child("gymnasium", task, num_envs)
+        alone = {threads: apart(measure_fast, task, num_envs, threads) for threads in (1, 2)}
+        sync = apart(measure_gymnasium, task, num_envs)
         _row("environments alone, one core", alone[1])
         _row("environments alone, two threads", alone[2])
         _row("Gymnasium's SyncVectorEnv", sync, f"ours {alone[2] / sync:.2f} times that (bound 1.5)")
         for threads, where in ((1, "one core"), (2, "two threads")):
             jobs: dict[str, tuple[Any, ...]] = {
-                method: ("training", task, num_envs, threads, method, updates) for method in ("ppo", "mgl")
+                method: (measure_training, task, num_envs, threads, method, updates) for method in ("ppo", "mgl")
             }
             if peer_installed:
-                jobs["peer"] = ("peer", task, num_envs, threads, updates)
-            turns = [{name: _child(*job) for name, job in jobs.items()} for _ in range(TURNS)]
+                jobs["peer"] = (measure_peer, task, num_envs, threads, updates)
+            turns = [{name: apart(*job) for name, job in jobs.items()} for _ in range(TURNS)]
             best = {name: np.max([turn[name] for turn in turns], axis=0) for name in jobs}
             ppo, beside = best["ppo"]
             mgl, _ = best["mgl"]
@@ -217,22 +216,3 @@ def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
 
 def _row(name: str, rate: float, remark: str = "") -> None:
     print(f"  {name:38}{rate:9,.0f} steps/s   {remark}".rstrip(), flush=True)
-
-
-def _child(*arguments: Any) -> Any:
-    return run_child("bipars.bench.mujoco", [str(argument) for argument in arguments], dict(os.environ))["rate"]
-
-
-MEASUREMENTS: dict[str, Callable[..., Any]] = {
-    "fast": measure_fast,
-    "gymnasium": measure_gymnasium,
-    "training": measure_training,
-    "peer": measure_peer,
-}
-
-if __name__ == "__main__":
-    serve(
-        lambda name, task, *rest: {
-            "rate": MEASUREMENTS[name](task, *(int(x) if x.isdigit() else x for x in rest)),
-        }
-    )

@@ -1,13 +1,12 @@
 """`bipars bench suite`: what a plan costs per cell, two workers against one, Ray against local processes."""
 
 import json
-import os
 import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from bipars.bench.child import run_child, serve
+from bipars.bench.child import apart
 
 SIZES = (1_000, 10_000)
 GRID = """
@@ -51,12 +50,11 @@ def measure_plan(cells: int) -> dict[str, float]:
         listed = time.perf_counter()
         assert len(table(summarise_runs([run.directory for run in runs], root)).splitlines()) == cells + 2
         summarised = time.perf_counter()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "plan": planned - began,
         "list": listed - pretended,
         "summarise": summarised - listed,
-        "megabytes": peak,
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
@@ -75,7 +73,7 @@ def _pretend(path: Path, config: dict[str, object], steps: int) -> None:
     write_checked(path / "result.json", result | mark)
 
 
-def measure_engine(engine: str, workers: int, steps: int) -> dict[str, float]:
+def measure_engine(engine: str, workers: int, steps: int) -> float:
     """Seconds for 20 runs, from the plan to the last result."""
     from bipars.suite.finish import local_engine, ray_engine
     from bipars.suite.manifest import record
@@ -89,7 +87,7 @@ def measure_engine(engine: str, workers: int, steps: int) -> dict[str, float]:
         runs = record(root, load_suite(str(file)), [str(file)]).runs(root)
         assert run(runs, lambda standing: None)
         assert all(planned.finished for planned in runs)
-        return {"seconds": time.perf_counter() - began}
+        return time.perf_counter() - began
 
 
 def run_bench(updates: int) -> int:
@@ -97,30 +95,18 @@ def run_bench(updates: int) -> int:
     print("runs that do nothing, per cell of one seed\n")
     print("cells".ljust(10), *(name.rjust(14) for name in ("plan", "list", "summarise", "memory")))
     for cells in SIZES:
-        found = _child("plan", str(cells))
+        found = apart(measure_plan, cells)
         each = (f"{found[name] / cells * 1e3:.2f} ms" for name in ("plan", "list", "summarise"))
         print(f"{cells:,}".ljust(10), *(text.rjust(14) for text in (*each, f"{found['megabytes']:.0f} MB")), flush=True)
     steps = updates * 20_000
     print(f"\n20 runs of {steps:,} steps (4 cells of 5 seeds)\n")
-    _child("engine", "local", "2", "20000")  # fills the compilation cache
-    one, two = (_child("engine", "local", str(workers), str(steps))["seconds"] for workers in (1, 2))
+    apart(measure_engine, "local", 2, 20_000)  # fills the compilation cache
+    one, two = (apart(measure_engine, "local", workers, steps) for workers in (1, 2))
     print(f"local, 1 worker   {one:7.1f} s")
     print(f"local, 2 workers  {two:7.1f} s   {one / two:.2f} times as fast (bound 1.8)", flush=True)
     if find_spec("ray") is None:
         print("Ray is not installed; compare with it after: pip install 'bipars[ray]'")
         return 0
-    ray = _child("engine", "ray", "2", str(steps))["seconds"]
+    ray = apart(measure_engine, "ray", 2, steps)
     print(f"ray, 2 workers    {ray:7.1f} s   {ray / two - 1:+.0%} against local (bound +15%)")
     return 0
-
-
-def _child(*arguments: str) -> dict[str, float]:
-    return run_child("bipars.bench.suite", list(arguments), os.environ)
-
-
-if __name__ == "__main__":
-    serve(
-        lambda what, *rest: (
-            measure_plan(int(rest[0])) if what == "plan" else measure_engine(rest[0], int(rest[1]), int(rest[2]))
-        )
-    )

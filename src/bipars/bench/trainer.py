@@ -9,7 +9,6 @@ Wall clock is measured apart, PPO and `ShapedPPO` in turns of a few seconds: a m
 not in the next slows both down. A finished training is a file: the benchmark may be killed, and goes on where it was.
 """
 
-import os
 import shutil
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from bipars.bench.child import run_child, serve
+from bipars.bench.child import apart
 from bipars.bench.sweep import Training
 from bipars.errors import UsageError, unknown
 from bipars.metrics import with_tables
@@ -165,13 +164,13 @@ def train(task: Task, system: str, seed: int, out: Path) -> Training:
     return Training(task.name, system, seed, (), tuple(steps), tuple(returns), tuple(seconds))
 
 
-def measure_time(name: str, seed: str, steps: str) -> dict[str, float]:
+def measure_time(name: str, seed: int, steps: int) -> dict[str, float]:
     """In this process: seconds of both trainings, compilation included, in turns of several updates."""
     task = next(task for task in TASKS if task.name == name)
     with tempfile.TemporaryDirectory() as scratch:
         seconds = dict.fromkeys((TRUE, LEARNED), 0.0)
-        models = {system: make_model(task, system, int(seed), Path(scratch)) for system in seconds}
-        while models[TRUE].num_timesteps < int(steps):
+        models = {system: make_model(task, system, seed, Path(scratch)) for system in seconds}
+        while models[TRUE].num_timesteps < steps:
             for system, model in models.items():
                 began = time.perf_counter()
                 model.learn(A_TURN, reset_num_timesteps=False)
@@ -198,7 +197,7 @@ def do_cell(out: Path, task: Task, system: str, seed: int) -> None:
             raise UsageError(f"{file} has {known:,} steps; choose another --out, or ask for the same --steps")
         return
     if system == TIME:
-        seconds = run_child("bipars.bench.trainer", [task.name, str(seed), str(task.steps)], os.environ)
+        seconds = apart(measure_time, task.name, seed, task.steps)
         done = Training(task.name, system, seed, (), (task.steps,), (), (seconds[TRUE], seconds[LEARNED]))
     else:
         done = untrained(task, out) if system == UNTRAINED else train(task, system, seed, out)
@@ -281,8 +280,5 @@ def run_bench(
 
 
 if __name__ == "__main__":
-    if sys.argv[1].endswith(".md"):
-        page, results = map(Path, sys.argv[1:])
-        page.write_text(with_tables(page.read_text(), [tables(read_json(results / "trainer.json")[0]["tasks"])]))
-    else:
-        serve(measure_time)
+    page, results = map(Path, sys.argv[1:])
+    page.write_text(with_tables(page.read_text(), [tables(read_json(results / "trainer.json")[0]["tasks"])]))

@@ -1,16 +1,13 @@
-"""What whole updates of one configuration cost, in a process of their own: time, memory, and time to start."""
+"""What whole updates of one configuration cost: time, memory, and time to start."""
 
-import json
-import os
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from bipars.bench.child import run_child, serve
 from bipars.runtime import keep_freed_memory, use_cores
 
 
-def measure(updates: int, settings: dict[str, Any]) -> dict[str, float]:
+def measure_updates(updates: int, settings: Mapping[str, Any]) -> dict[str, float]:
     """In this process: median seconds of `updates` updates after the first that learns; megabytes at most."""
     use_cores([0])
     keep_freed_memory()
@@ -50,19 +47,5 @@ def measure(updates: int, settings: dict[str, Any]) -> dict[str, float]:
 
 
 HURRY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-"""For the environment of a process: compile quickly rather than well, until it says otherwise."""
-
-
-def measure_apart(
-    updates: int, settings: Mapping[str, Any], cache: str | None = None, hurry: bool = False
-) -> dict[str, float]:
-    """The same in another process; with a directory for compiled programs, if not the usual one.
-
-    `hurry` spoils the time to start and nothing else.
-    """
-    environment = os.environ | ({"BIPARS_CACHE": cache} if cache else {}) | (HURRY if hurry else {})
-    return run_child("bipars.bench.updates", [str(updates), json.dumps(settings)], environment)
-
-
-if __name__ == "__main__":
-    serve(lambda updates, settings: measure(int(updates), json.loads(settings)))
+"""For the environment of a process: compile quickly rather than well, until it says otherwise. It spoils
+the time to start and nothing else."""
