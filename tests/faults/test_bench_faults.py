@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bipars.bench import hostile, kills
-from bipars.bench.faults import do_part, parts, read_tally, run_bench, table
+from bipars.bench.faults import do_part, known_parts, read_tally, run_bench, table
 from bipars.cli import main
 from bipars.errors import UsageError
 from bipars.metrics import with_tables
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def do(part, count, out=None):
-    return do_part(part, parts()[part][0], count, out)
+    return do_part(part, known_parts()[part][0], count, out)
 
 
 def test_corruptions_are_named_or_without_effect():
@@ -109,7 +109,7 @@ def test_its_size_and_parts_are_checked(capfd):
             run_bench(scale, None, ())
     with pytest.raises(UsageError, match="unknown part of bench faults 'hoper'. Did you mean 'hopper'"):
         run_bench(1.0, None, ["hoper"])
-    assert sum(count for _, count in parts().values()) == 300 + 1_000 + 500 + 10
+    assert sum(count for _, count in known_parts().values()) == 300 + 1_000 + 500 + 10
     assert main(["bench", "cartpole", "--scale", "0.5"]) == 2
     assert main(["bench", "faults", "--updates", "3"]) == 2
     assert "does not take --updates" in capfd.readouterr().err

@@ -55,7 +55,7 @@ def measure_peer() -> float:
     return PEER_STEPS / (time.perf_counter() - began)
 
 
-def run_bench(updates: int) -> int:
+def run_bench(updates: int = 30) -> int:
     """Prints the table; the peer's row only where it is installed."""
     print(f"cart-pole, discrete, one core each, {updates} updates of 20,000 steps after the first\n")
     columns = ("steps/s", "time / ppo", "bound", "1st start", "2nd start", "memory")

@@ -55,7 +55,7 @@ Part = Callable[[Path], AbstractContextManager[Try]]
 """Prepares them in an empty directory."""
 
 
-def parts() -> dict[str, tuple[Part, int]]:
+def known_parts() -> dict[str, tuple[Part, int]]:
     """By name, with how many faults there are at full size."""
     from bipars.bench import corruptions, hostile, kills, nodes
 
@@ -65,17 +65,17 @@ def parts() -> dict[str, tuple[Part, int]]:
     return found | ({"nodes": (nodes.losing, NODES)} if find_spec("ray") is not None else {})
 
 
-def run_bench(scale: float, out: Path | None, names: Sequence[str]) -> int:
+def run_bench(scale: float = 1.0, out: Path | None = None, parts: Sequence[str] = ()) -> int:
     """Prints one line per part; the status is 1 where a fault changed a result or was not named."""
     if not (math.isfinite(scale) and 0 < scale <= 1):
         raise UsageError(f"--scale is {scale}; expected a number above 0 and at most 1, which is the full size")
-    known = parts()
-    for name in names:
+    known = known_parts()
+    for name in parts:
         if name not in known:
             raise unknown("part of bench faults", name, known)
     print(f"{'part':14}{'done':>6} {'failed':>9} {'time':>10}", flush=True)
     failures: list[str] = []
-    for name in names or known:
+    for name in parts or known:
         part, whole = known[name]
         tally = do_part(name, part, math.ceil(whole * scale), out)
         print(tally.line(), flush=True)

@@ -58,7 +58,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def run_bench(updates: int, out: Path | None = None) -> int:
+def run_bench(updates: int = 5, out: Path | None = None) -> int:
     if find_spec("gymnax") is None:
         raise UsageError("bench jax needs Gymnax, which wants gymnasium < 1.4: pip install gymnax six")
     print(f"MGL, {PPO['num_envs']} environments, {updates} updates of {PPO['update_period']:,} steps; steps per second")

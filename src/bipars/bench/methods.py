@@ -59,7 +59,7 @@ class Cost(NamedTuple):
     memory_ratio: float
 
 
-def run_bench(count: int, methods: Sequence[str] = (), out: Path | None = None) -> int:
+def run_bench(updates: int = 10, methods: Sequence[str] = (), out: Path | None = None) -> int:
     """Prints three tables; with `out`, also writes them as CSV and draws the growth."""
     for name in methods:
         if name not in METHODS:
@@ -69,12 +69,12 @@ def run_bench(count: int, methods: Sequence[str] = (), out: Path | None = None) 
     groups = {"ppo": _selected(STOCHASTIC, methods), "ddpg": _selected(DETERMINISTIC, methods)}
     lines = [line for line in LINES if not methods or line.settings["method"] in methods]
     say = _Progress(sum(map(len, groups.values())) + len(lines))
-    print(f"continuous cart-pole, one core each, median of {count} updates after those that only compile or gather")
+    print(f"continuous cart-pole, one core each, median of {updates} updates after those that only compile or gather")
     print("memory: all arrays that the compiled update holds at most")
     measured: list[Cost] = []
     for base, cases in groups.items():
         if cases:
-            measured += _compare(count, base, cases, say)
+            measured += _compare(updates, base, cases, say)
     grown = _grow(lines, say) if lines else []
     if out is not None:
         write_atomically(out / "methods.csv", csv_text(Cost._fields, measured).encode())

@@ -178,28 +178,28 @@ def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
     return STEPS / min(seconds)
 
 
-def run_bench(updates: int, num_envs: int = NUM_ENVS) -> int:
+def run_bench(updates: int = 4, envs: int = NUM_ENVS) -> int:
     """Prints the table; the peer's column only where it is installed."""
-    if num_envs < 1 or STEPS % num_envs:
-        raise UsageError(f"--envs is {num_envs}; it must divide the {STEPS:,} steps of an update: try 20, 40 or 100")
+    if envs < 1 or STEPS % envs:
+        raise UsageError(f"--envs is {envs}; it must divide the {STEPS:,} steps of an update: try 20, 40 or 100")
     if find_spec("mujoco") is None:
         raise UsageError("bench mujoco needs MuJoCo: pip install 'bipars[mujoco]'")
     peer_installed = find_spec("stable_baselines3") is not None
     times = f"the best of {TURNS * updates} times"
-    print(f"{num_envs} environments; training: the first update of {STEPS:,} steps, {times}\n")
+    print(f"{envs} environments; training: the first update of {STEPS:,} steps, {times}\n")
     for task in TASKS:
         print(task)
-        alone = {threads: apart(measure_fast, task, num_envs, threads) for threads in (1, 2)}
-        sync = apart(measure_gymnasium, task, num_envs)
+        alone = {threads: apart(measure_fast, task, envs, threads) for threads in (1, 2)}
+        sync = apart(measure_gymnasium, task, envs)
         _row("environments alone, one core", alone[1])
         _row("environments alone, two threads", alone[2])
         _row("Gymnasium's SyncVectorEnv", sync, f"ours {alone[2] / sync:.2f} times that (bound 1.5)")
         for threads, where in ((1, "one core"), (2, "two threads")):
             jobs: dict[str, tuple[Any, ...]] = {
-                method: (measure_training, task, num_envs, threads, method, updates) for method in ("ppo", "mgl")
+                method: (measure_training, task, envs, threads, method, updates) for method in ("ppo", "mgl")
             }
             if peer_installed:
-                jobs["peer"] = (measure_peer, task, num_envs, threads, updates)
+                jobs["peer"] = (measure_peer, task, envs, threads, updates)
             turns = [{name: apart(*job) for name, job in jobs.items()} for _ in range(TURNS)]
             best = {name: np.max([turn[name] for turn in turns], axis=0) for name in jobs}
             ppo, beside = best["ppo"]

@@ -90,7 +90,7 @@ def measure_engine(engine: str, workers: int, steps: int) -> float:
         return time.perf_counter() - began
 
 
-def run_bench(updates: int) -> int:
+def run_bench(updates: int = 60) -> int:
     """Prints both tables; Ray's row only where it is installed."""
     print("runs that do nothing, per cell of one seed\n")
     print("cells".ljust(10), *(name.rjust(14) for name in ("plan", "list", "summarise", "memory")))

@@ -194,18 +194,15 @@ def as_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return text_table(head, lines)
 
 
-def require_optuna() -> None:
+def run_bench(
+    out: Path = Path("runs/sweep"),
+    trials: int = TRIALS,
+    steps: int | None = None,
+    tasks: Sequence[Task] = TASKS,
+    seeds: int = SEEDS,
+) -> int:
     if find_spec("optuna") is None:
         raise UsageError("bench sweep tries weights with Optuna, which is not installed: pip install 'bipars[bench]'")
-
-
-def run_bench(
-    out: Path, trials: int = TRIALS, steps: int | None = None, tasks: Sequence[Task] = TASKS, seeds: int = SEEDS
-) -> int:
-    require_optuna()
-    for name, value in (("trials", trials), ("steps", 1 if steps is None else steps)):
-        if value < 1:
-            raise UsageError(f"--{name} is {value}; expected at least 1")
     out.mkdir(parents=True, exist_ok=True)
     trainings = Trainings(out / "trainings.jsonl")
     rows = [sweep(task if steps is None else replace(task, steps=steps), trainings, trials, seeds) for task in tasks]

@@ -254,7 +254,11 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def run_bench(
-    out: Path, parts: Sequence[str] = (), steps: int | None = None, tasks: Sequence[Task] = TASKS, seeds: int = SEEDS
+    out: Path = Path("runs/trainer"),
+    parts: Sequence[str] = (),
+    steps: int | None = None,
+    tasks: Sequence[Task] = TASKS,
+    seeds: int = SEEDS,
 ) -> int:
     """`parts` are tasks, and "time"; one that is not asked for is summarised as far as it is there."""
     if find_spec("stable_baselines3") is None:

@@ -1,8 +1,8 @@
 """Commands that need no run of your own: `list`, `demo`, `bench` and `monks`."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -80,40 +80,21 @@ class Bench:
     def run(self) -> int:
         from bipars.bench import cartpole, faults, jax, methods, mujoco, suite, sweep, trainer
 
-        benchmarks: dict[str, tuple[Callable[[int], int], int, set[str]]] = {
-            "cartpole": (cartpole.run_bench, 30, {"updates"}),
-            "methods": (
-                partial(methods.run_bench, methods=self.methods or (), out=self.out), 10, {"updates", "methods", "out"}
-            ),
-            "mujoco": (partial(mujoco.run_bench, num_envs=self.envs or mujoco.NUM_ENVS), 4, {"updates", "envs"}),
-            "suite": (suite.run_bench, 60, {"updates"}),
-            "jax": (partial(jax.run_bench, out=self.out), 5, {"updates", "out"}),
-            "faults": (
-                lambda _: faults.run_bench(1.0 if self.scale is None else self.scale, self.out, self.parts or ()),
-                1, {"scale", "out", "parts"},
-            ),
-            "sweep": (
-                lambda _: sweep.run_bench(self.out or Path("runs/sweep"), self.trials or sweep.TRIALS, self.steps),
-                1, {"out", "trials", "steps"},
-            ),
-            "trainer": (
-                lambda _: trainer.run_bench(self.out or Path("runs/trainer"), self.parts or (), self.steps),
-                1, {"out", "parts", "steps"},
-            ),
-        }  # fmt: skip
+        modules = (cartpole, methods, mujoco, suite, jax, faults, sweep, trainer)
+        benchmarks: dict[str, Callable[..., int]] = {m.__name__.rpartition(".")[2]: m.run_bench for m in modules}
         if self.what not in benchmarks:
             raise unknown("benchmark", self.what, benchmarks)
-        run_bench, usual, takes = benchmarks[self.what]
-        for name in ("updates", "methods", "out", "envs", "scale", "parts", "trials", "steps"):
-            value = getattr(self, name)
-            if value is not None and name not in takes:
-                others = ", ".join(f"bench {other}" for other, (_, _, flags) in benchmarks.items() if name in flags)
+        takes = {name: inspect.signature(run_bench).parameters for name, run_bench in benchmarks.items()}
+        flags = {name: value for name, value in vars(self).items() if name != "what" and value is not None}
+        for name, value in flags.items():
+            if name not in takes[self.what]:
+                others = ", ".join(f"bench {other}" for other in takes if name in takes[other])
                 raise UsageError(f"bench {self.what} does not take --{name}; {others} may")
             if value == ():
                 raise UsageError(f"--{name} is empty; expected names, or leave it out for all of them")
             if isinstance(value, int) and value < 1:
                 raise UsageError(f"--{name} is {value}; expected at least 1")
-        return run_bench(self.updates or usual)
+        return benchmarks[self.what](**flags)
 
 
 LearnFlags = asked(MonksConfig(), "learn")
