@@ -1,9 +1,15 @@
 """Settings of the learners that play monks and gruel. Messages name the flags, which say what they belong to."""
 
-import math
 from dataclasses import dataclass
 
-from bipars.settings.base import Settings, require, require_hidden, require_positive
+from bipars.settings.base import (
+    Settings,
+    check_types,
+    require,
+    require_hidden,
+    require_not_negative,
+    require_positive,
+)
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class MonksConfig(Settings):
     """What an even choice is worth: players go on trying what they do not believe in."""
 
     def check(self) -> None:
-        self._check_types("--learn.")
+        check_types(self, "--learn.")
         require_positive("--learn", self, "rounds", "games", "gradient_steps", "learning_rate", "clip")
-        require_hidden("--learn.hidden", self.hidden)
+        require_hidden("--learn", self, "hidden")
         require(self.portions >= 2, "--learn.portions", self.portions, "at least 2: nothing and all")
-        require(0 <= self.entropy < math.inf, "--learn.entropy", self.entropy, "a number of at least 0")
+        require_not_negative("--learn", self, "entropy")

@@ -11,7 +11,6 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from bipars.errors import UsageError, unknown
 from bipars.methods import METHODS, Method
 from bipars.nets.spaces import DiscreteActions
-from bipars.nets.weights import FORMS
 from bipars.sb3.upper import MOST_INPUTS
 from bipars.settings.base import merge
 from bipars.settings.config import PPOConfig, WeightConfig
@@ -95,8 +94,6 @@ def resolve_form(form: str, method: Method, single: StepSpaces) -> Form:
             f"weights.form 'per-action' needs one discrete action; those here are {single.actions}. "
             "Use 'state-action', 'state' or 'scalar'"
         )
-    if form not in (*FORMS, "auto"):
-        raise unknown("weights.form", form, (*FORMS, "auto"))
     if form != "auto":
         return form  # type: ignore[return-value]
     if single.observation_size > MOST_INPUTS:

@@ -18,9 +18,34 @@ def require(condition: bool, path: str, value: object, expected: str, *others: s
 
 
 def require_positive(owner: str, settings: object, *names: str) -> None:
+    """None is for its type to refuse."""
     for name in names:
         value = getattr(settings, name)
-        require(math.isfinite(value) and value > 0, f"{owner}.{name}", value, "a positive number")
+        require(value is None or 0 < value < math.inf, f"{owner}.{name}", value, "a positive number")
+
+
+def require_not_negative(owner: str, settings: object, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        require(0 <= value < math.inf, f"{owner}.{name}", value, "a number of at least 0")
+
+
+def require_share(owner: str, settings: object, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        require(0 <= value <= 1, f"{owner}.{name}", value, "a number in [0, 1]")
+
+
+def require_hidden(owner: str, settings: object, *names: str) -> None:
+    for name in names:
+        sizes = getattr(settings, name)
+        require(all(size >= 1 for size in sizes), f"{owner}.{name}", sizes, "layer sizes of at least 1")
+
+
+def require_multiple(owner: str, settings: object, name: str, divisor: str) -> None:
+    value, number = getattr(settings, name), getattr(settings, divisor)
+    path = f"{owner}.{divisor}"
+    require(value % number == 0, f"{owner}.{name}", value, f"a multiple of {path} ({number})", path)
 
 
 class Settings:
@@ -32,25 +57,21 @@ class Settings:
     def check(self) -> None:
         raise NotImplementedError
 
-    def _check_types(self, owner: str) -> None:
-        check_types(self, owner)
-
-    def _infinite_means_none(self, name: str, infinity: float = math.inf) -> None:
-        if getattr(self, name) == infinity:
-            object.__setattr__(self, name, None)
+    def _infinite_means_none(self, *names: str, infinity: float = math.inf) -> None:
+        for name in names:
+            if getattr(self, name) == infinity:
+                object.__setattr__(self, name, None)
 
 
 def check_types(settings: object, owner: str) -> None:
-    """NumPy's numbers become Python's, lists tuples; nan, or a value of another type, is an error."""
+    """NumPy's numbers become Python's, lists tuples; nan, another type, or a word that is not listed, is an error."""
     for name, hint in _hints(type(settings)).items():  # type: ignore[arg-type]
         value = _plain(getattr(settings, name))
         if not _fits(value, hint):
             require(False, f"{owner}{name}", value, _describe(hint))
+        if typing.get_origin(hint) is Literal and value not in typing.get_args(hint):
+            raise unknown(f"{owner}{name}", value, typing.get_args(hint))
         object.__setattr__(settings, name, value)
-
-
-def require_hidden(name: str, sizes: tuple[int, ...]) -> None:
-    require(all(size >= 1 for size in sizes), name, sizes, "layer sizes of at least 1")
 
 
 def merge(base: Any, data: Any, where: str) -> Any:
@@ -86,7 +107,7 @@ def _plain(value: Any) -> Any:
 def _fits(value: object, hint: Any) -> bool:
     origin = typing.get_origin(hint)
     if origin is Literal:
-        return isinstance(value, str)  # the dataclass itself checks, with a suggestion
+        return isinstance(value, str)  # which, is checked with a suggestion
     if origin in (types.UnionType, typing.Union):
         return any(_fits(value, option) for option in typing.get_args(hint))
     if hint is float:

@@ -6,8 +6,17 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from bipars.errors import unknown
-from bipars.settings.base import Settings, merge, require, require_hidden, require_positive
+from bipars.settings.base import (
+    Settings,
+    check_types,
+    merge,
+    require,
+    require_hidden,
+    require_multiple,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
 
 
 @dataclass(frozen=True)
@@ -54,32 +63,16 @@ class PPOConfig(Settings):
     """Divide rewards by the running deviation of their discounted sum before the critics see them."""
 
     def check(self) -> None:
-        self._check_types("ppo.")
-        self._infinite_means_none("max_grad_norm")
-        self._infinite_means_none("target_kl")
-        require_hidden("ppo.policy_hidden", self.policy_hidden)
-        require_hidden("ppo.value_hidden", self.value_hidden)
+        check_types(self, "ppo.")
+        self._infinite_means_none("max_grad_norm", "target_kl")
+        require_hidden("ppo", self, "policy_hidden", "value_hidden")
         require_positive(
             "ppo", self, "num_envs", "gradient_steps", "batch_size", "clip",
             "policy_learning_rate", "value_learning_rate", "update_period", "adam_epsilon",
+            "target_kl", "initial_std", "max_grad_norm",
         )  # fmt: skip
-        require(self.activation in ("relu", "tanh"), "ppo.activation", self.activation, "'relu' or 'tanh'")
-        if self.initial not in ("glorot", "orthogonal"):
-            raise unknown("ppo.initial", self.initial, ("glorot", "orthogonal"))
-        for name in ("target_kl", "initial_std"):
-            if getattr(self, name) is not None:
-                require_positive("ppo", self, name)
-        require(0 <= self.gamma <= 1, "ppo.gamma", self.gamma, "a number in [0, 1]")
-        require(0 <= self.gae_lambda <= 1, "ppo.gae_lambda", self.gae_lambda, "a number in [0, 1]")
-        if self.max_grad_norm is not None:
-            require_positive("ppo", self, "max_grad_norm")
-        require(
-            self.update_period % self.num_envs == 0,
-            "ppo.update_period",
-            self.update_period,
-            f"a multiple of ppo.num_envs ({self.num_envs})",
-            "ppo.num_envs",
-        )
+        require_share("ppo", self, "gamma", "gae_lambda")
+        require_multiple("ppo", self, "update_period", "num_envs")
 
 
 WeightsAs = Literal["function", "scalars"]
@@ -107,11 +100,10 @@ class WeightConfig(Settings):
     """Clip the gradient of phi to this norm; inf clips nothing."""
 
     def check(self) -> None:
-        self._check_types("weights.")
-        self._infinite_means_none("low", -math.inf)
-        self._infinite_means_none("high")
-        self._infinite_means_none("max_grad_norm")
-        require_hidden("weights.hidden", self.hidden)
+        check_types(self, "weights.")
+        self._infinite_means_none("low", infinity=-math.inf)
+        self._infinite_means_none("high", "max_grad_norm")
+        require_hidden("weights", self, "hidden")
         require(math.isfinite(self.initial), "weights.initial", self.initial, "a finite number")
         for name in ("low", "high"):
             bound = getattr(self, name)
@@ -119,9 +111,7 @@ class WeightConfig(Settings):
         if self.low is not None and self.high is not None:
             expected = f"less than weights.high ({self.high})"
             require(self.low < self.high, "weights.low", self.low, expected, "weights.high")
-        for name in ("learning_rate", "max_grad_norm"):
-            if getattr(self, name) is not None:
-                require_positive("weights", self, name)
+        require_positive("weights", self, "learning_rate", "max_grad_norm")
 
 
 @dataclass(frozen=True)
@@ -142,15 +132,8 @@ class UpperConfig(Settings):
     """Weigh terms by evidence, beside a policy that learns from the true reward alone; the better of the two leads."""
 
     def check(self) -> None:
-        self._check_types("upper.")
+        check_types(self, "upper.")
         require_positive("upper", self, "unroll")
-        for name, known in (
-            ("sampling", ("interleaved", "round")),
-            ("second_order", ("exact", "opg", "none")),
-            ("horizon", ("gamma", "gamma-lambda")),
-        ):
-            if getattr(self, name) not in known:
-                raise unknown(f"upper.{name}", str(getattr(self, name)), known)
 
 
 @dataclass(frozen=True)
@@ -167,12 +150,10 @@ class DPBAConfig(Settings):
     """Add Phi(s, a) to the advantage again, so that the terms change the policy's way but not its goal."""
 
     def check(self) -> None:
-        self._check_types("dpba.")
+        check_types(self, "dpba.")
         self._infinite_means_none("max_grad_norm")
-        require_hidden("dpba.hidden", self.hidden)
-        require_positive("dpba", self, "learning_rate")
-        if self.max_grad_norm is not None:
-            require_positive("dpba", self, "max_grad_norm")
+        require_hidden("dpba", self, "hidden")
+        require_positive("dpba", self, "learning_rate", "max_grad_norm")
 
 
 @dataclass(frozen=True)
@@ -215,23 +196,17 @@ class DDPGConfig(Settings):
     """TD3: standard deviation of the noise on target actions, cut off at 2.5 times that."""
 
     def check(self) -> None:
-        self._check_types("ddpg.")
-        require_hidden("ddpg.policy_hidden", self.policy_hidden)
-        require_hidden("ddpg.value_hidden", self.value_hidden)
+        check_types(self, "ddpg.")
+        require_hidden("ddpg", self, "policy_hidden", "value_hidden")
         require_positive(
             "ddpg", self, "num_envs", "update_period", "gradient_steps", "batch_size", "policy_learning_rate",
             "value_learning_rate", "policy_delay",
         )  # fmt: skip
-        for name in ("warmup_steps", "exploration_noise", "target_noise"):
-            value = getattr(self, name)
-            require(math.isfinite(value) and value >= 0, f"ddpg.{name}", value, "a number of at least 0")
-        require(self.activation in ("relu", "tanh"), "ddpg.activation", self.activation, "'relu' or 'tanh'")
-        require(0 <= self.gamma <= 1, "ddpg.gamma", self.gamma, "a number in [0, 1]")
+        require_not_negative("ddpg", self, "warmup_steps", "exploration_noise", "target_noise")
+        require_share("ddpg", self, "gamma")
         require(0 < self.target_rate <= 1, "ddpg.target_rate", self.target_rate, "a number in (0, 1]")
-        for name, other in (("update_period", "num_envs"), ("gradient_steps", "policy_delay")):
-            value, divisor = getattr(self, name), getattr(self, other)
-            expected = f"a multiple of ddpg.{other} ({divisor})"
-            require(value % divisor == 0, f"ddpg.{name}", value, expected, f"ddpg.{other}")
+        require_multiple("ddpg", self, "update_period", "num_envs")
+        require_multiple("ddpg", self, "gradient_steps", "policy_delay")
         if self.replay_capacity is not None:
             expected = f"at least ddpg.update_period ({self.update_period}), or none"
             fits = self.replay_capacity >= self.update_period
@@ -248,12 +223,8 @@ class DDPGUpperConfig(Settings):
     """ddpg-imgl: all of the recursion, Q~ taken as constant in phi, or the second-order term dropped."""
 
     def check(self) -> None:
-        self._check_types("ddpg_upper.")
-        value = self.size_penalty
-        require(math.isfinite(value) and value >= 0, "ddpg_upper.size_penalty", value, "a number of at least 0")
-        known = ("exact", "constant-critic", "none")
-        if self.second_order not in known:
-            raise unknown("ddpg_upper.second_order", self.second_order, known)
+        check_types(self, "ddpg_upper.")
+        require_not_negative("ddpg_upper", self, "size_penalty")
 
 
 @dataclass(frozen=True)
@@ -306,17 +277,11 @@ class Config(Settings):
     """Which of them is the lower level; the method decides."""
 
     def check(self) -> None:
-        self._check_types("")
-        for part in (self.ppo, self.weights, self.upper, self.dpba, self.ddpg, self.ddpg_upper):
-            part.check()
-        require_positive("config", self, "steps", "evaluation_episodes", "evaluation_every", "checkpoint_every")
-        require_positive("config", self, "threads")
-        if self.env_timeout is not None:
-            require_positive("config", self, "env_timeout")
-        if self.vector not in ("auto", "sync", "async"):
-            raise unknown("vector", self.vector, ("auto", "sync", "async"))
-        if self.weights_as not in ("function", "scalars"):
-            raise unknown("weights_as", self.weights_as, ("function", "scalars"))
+        check_types(self, "")
+        require_positive(
+            "config", self, "steps", "evaluation_episodes", "evaluation_every", "checkpoint_every", "threads",
+            "env_timeout",
+        )  # fmt: skip
         if self.weights_as == "scalars":
             require(self.weights_from is not None, "weights_from", None, "the run whose scalars are taken")
         require(0 <= self.seed < 2**32, "seed", self.seed, "a whole number in [0, 2^32)")
