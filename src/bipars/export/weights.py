@@ -3,7 +3,6 @@
 Nothing here computes in JAX: other libraries call it at every step.
 """
 
-import copy
 import json
 import os
 from collections.abc import Sequence
@@ -29,8 +28,7 @@ from bipars.settings.resolved import ResolvedWeights
 from bipars.terms.steps import StepSpaces, StepTerms
 from bipars.terms.term import RewardTerm
 from bipars.terms.true_reward import TrueReward
-from bipars.wrappers.shaped import ShapedVectorEnv
-from bipars.wrappers.term_logger import VectorTermLogger, logger_for
+from bipars.wrappers.term_logger import EnvTermLogger, ShapedVectorEnv, VectorTermLogger, logger_for, single_spaces
 
 FORMAT = "bipars weight function 1"
 
@@ -119,7 +117,7 @@ class FrozenWeights(Protocol):
     def __call__(self, observation: Any, action: Any) -> np.ndarray: ...
 
 
-class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
+class ShapedEnv(EnvTermLogger):
     """An environment whose reward is the true reward plus every term times its learned, frozen weight.
 
     `info` reports the true reward, each term and each weight of the step.
@@ -133,49 +131,34 @@ class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCon
         true_reward: TrueReward,
         term_params: Sequence[Any] = (),
     ) -> None:
-        gymnasium.utils.RecordConstructorArgs.__init__(
-            self, weight_function=weight_function, terms=terms, true_reward=true_reward, term_params=term_params
-        )
-        gymnasium.Wrapper.__init__(self, env)
-        check_spaces(weight_function, env)
-        self.weight_function, self.terms = weight_function, tuple(terms)
-        single = StepSpaces(weight_function.observation_space, env.action_space)
-        self.evaluator = StepTerms(terms, true_reward, single, tuple(term_params) or ((),) * len(self.terms))
-        self._obs: Any = None
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._obs = copy.deepcopy(obs)  # environments may write into what they returned
-        return obs, info
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        next_obs, reward, terminated, truncated, info = self.env.step(action)
-        values, true = self.evaluator.one(self._obs, action, next_obs, float(reward), info, self.np_random)
-        weights = self.weight_function(self._obs, action)
-        info = {**info, "true_reward": true}
-        for term, value, weight in zip(self.terms, values, weights, strict=True):
-            info |= {f"term/{term.name}": float(value), f"weight/{term.name}": float(weight)}
-        self._obs = copy.deepcopy(next_obs)
-        return next_obs, true + float(weights @ values), terminated, truncated, info
+        given = {"terms": terms, "true_reward": true_reward, "term_params": term_params}
+        self._wrap(env, weight_function=weight_function, **given)
+        self._log_by(frozen_evaluator(env, weight_function, terms, true_reward, term_params), env)
+        self.weight_function = weight_function
 
 
 def shape(
     env: Any, weight_function: FrozenWeights, terms: Sequence[RewardTerm], true_reward: TrueReward, params: Any
 ) -> Any:
     """An environment of whatever kind with the true reward plus every term times its frozen weight."""
-    if isinstance(env, gymnasium.Env):
-        return ShapedEnv(env, weight_function, terms, true_reward, params)
     kind = logger_for(env)  # or an error that says what would do
-    observation_space = getattr(env, "single_observation_space", env.observation_space)
-    single = StepSpaces(observation_space, getattr(env, "single_action_space", env.action_space))
-    check_spaces(weight_function, single)
-    single = StepSpaces(weight_function.observation_space, single.action_space)
-    evaluator = StepTerms(terms, true_reward, single, tuple(params) or ((),) * len(terms))
+    if kind is EnvTermLogger:
+        return ShapedEnv(env, weight_function, terms, true_reward, params)
+    evaluator = frozen_evaluator(env, weight_function, terms, true_reward, params)
     if kind is VectorTermLogger:
-        return ShapedVectorEnv(env, weight_function, evaluator)
+        return ShapedVectorEnv.around(env, evaluator, weight_function)
     from bipars.wrappers.vec_env import ShapedVecEnv
 
-    return ShapedVecEnv.with_weights(env, weight_function, evaluator)
+    return ShapedVecEnv.around(env, evaluator, weight_function)
+
+
+def frozen_evaluator(
+    env: Any, weight_function: FrozenWeights, terms: Sequence[RewardTerm], true_reward: TrueReward, params: Any
+) -> StepTerms:
+    single = single_spaces(env)
+    check_spaces(weight_function, single)
+    single = StepSpaces(weight_function.observation_space, single.action_space)
+    return StepTerms(terms, true_reward, single, tuple(params) or ((),) * len(terms))
 
 
 def check_spaces(weight_function: FrozenWeights, env: Any) -> None:

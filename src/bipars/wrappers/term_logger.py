@@ -6,9 +6,9 @@ Stable-Baselines3. What comes back is of the same kind, so the trainer does not 
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import gymnasium
 import numpy as np
@@ -26,6 +26,8 @@ from bipars.wrappers.log import TermLog, terms_table
 
 ENDED = "episode_terms"
 """Key of `info` that holds the sums of an episode, at its last step."""
+WeightsOfSteps = Callable[[Any, Any], np.ndarray]
+"""From observations and actions to one weight per term: z(s, a)."""
 
 
 class TermLogger:
@@ -41,6 +43,8 @@ class TermLogger:
 
     log: TermLog
     evaluator: StepTerms
+    weight_function: WeightsOfSteps | None = None
+    """Where there is one, the trainer gets the true reward plus every term times its weight."""
 
     def __new__(cls, env: Any, *arguments: Any, **settings: Any) -> "TermLogger":
         return object.__new__(logger_for(env) if cls is TermLogger else cls)
@@ -53,20 +57,22 @@ class TermLogger:
         path: str | os.PathLike[str] | None = None,
         verbose: bool = True,
     ) -> None:
-        raise NotImplementedError("each kind of environment has a logger of its own")
-
-    def _begin(
-        self,
-        env: Any,
-        terms: Terms,
-        true_reward: str | TermFunction,
-        path: str | os.PathLike[str] | None,
-        verbose: bool,
-    ) -> None:
-        """What all kinds have in common."""
+        self._wrap(env, terms=terms, true_reward=true_reward, path=path, verbose=verbose)
         self._log_by(make_evaluator(env, terms, true_reward), env, None if path is None else Path(path))
         if verbose:
             print(terms_table(self.terms, f"Reward terms of {environment_title(env)}"))
+
+    @classmethod
+    def around(cls, env: Any, evaluator: StepTerms, weight_function: WeightsOfSteps | None = None) -> Self:
+        """The same with terms that are made already, in silence."""
+        logger = object.__new__(cls)
+        logger._wrap(env)
+        logger._log_by(evaluator, env)
+        logger.weight_function = weight_function
+        return logger
+
+    def _wrap(self, env: Any, **arguments: Any) -> None:
+        raise NotImplementedError("each kind of environment has a logger of its own")
 
     def _log_by(self, evaluator: StepTerms, env: Any, path: Path | None = None) -> None:
         self.evaluator, self.log = evaluator, TermLog(evaluator.names, getattr(env, "num_envs", 1), path)
@@ -84,33 +90,32 @@ class TermLogger:
         """A table of what was seen so far."""
         return self.log.summary()
 
-    def _columns(self, true: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
-        """What `info` has of a step, one number per environment."""
-        return {"true_reward": true} | {f"term/{name}": values[:, k] for k, name in enumerate(self.evaluator.names)}
+    def _columns(self, true: Any, values: np.ndarray, weights: np.ndarray | None = None) -> dict[str, Any]:
+        """What `info` has of a step, of one environment or of each."""
+        columns = {"true_reward": true} | {
+            f"term/{name}": values[..., k] for k, name in enumerate(self.evaluator.names)
+        }
+        if weights is not None:
+            columns |= {f"weight/{name}": weights[..., k] for k, name in enumerate(self.evaluator.names)}
+        return columns
 
     def _shape(
         self, reward: Any, true: np.ndarray, values: np.ndarray, obs: Any, actions: Any
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """The reward that the trainer gets, and more columns of `info`. A logger leaves it as it is."""
-        return reward, {}
+        """The rewards that the trainer gets of several environments, and the columns of `info`."""
+        if self.weight_function is None:
+            return reward, self._columns(true, values)
+        weights = self.weight_function(obs, actions)
+        shaped = (true + np.sum(weights * values, axis=-1)).astype(np.asarray(reward).dtype)
+        return shaped, self._columns(true, values, weights)
 
 
 class EnvTermLogger(TermLogger, gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
     """Of one Gymnasium environment."""
 
-    def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        terms: Terms = (),
-        true_reward: str | TermFunction = "env",
-        path: str | os.PathLike[str] | None = None,
-        verbose: bool = True,
-    ) -> None:
-        gymnasium.utils.RecordConstructorArgs.__init__(
-            self, terms=terms, true_reward=true_reward, path=path, verbose=verbose
-        )
+    def _wrap(self, env: gymnasium.Env[Any, Any], **arguments: Any) -> None:
+        gymnasium.utils.RecordConstructorArgs.__init__(self, **arguments)
         gymnasium.Wrapper.__init__(self, env)
-        self._begin(env, terms, true_reward, path, verbose)
         self._obs: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -122,9 +127,13 @@ class EnvTermLogger(TermLogger, gymnasium.Wrapper[Any, Any, Any, Any], gymnasium
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         next_obs, reward, terminated, truncated, info = self.env.step(action)
         values, true = self.evaluator.one(self._obs, action, next_obs, float(reward), info, self.np_random)
+        weights = None
+        if self.weight_function is not None:
+            weights = self.weight_function(self._obs, action)
+            reward = true + float(weights @ values)
         self._obs = copy.deepcopy(next_obs)
         ended = self.log.add(np.array([true]), values[None], np.array([terminated or truncated]))
-        info = {**info, **{key: float(x[0]) for key, x in self._columns(np.array([true]), values[None]).items()}}
+        info = {**info, **{key: float(x) for key, x in self._columns(true, values, weights).items()}}
         if 0 in ended:
             info[ENDED] = ended[0]
         return next_obs, reward, terminated, truncated, info
@@ -133,19 +142,8 @@ class EnvTermLogger(TermLogger, gymnasium.Wrapper[Any, Any, Any, Any], gymnasium
 class VectorTermLogger(TermLogger, VectorWrapper):
     """Of a Gymnasium vector environment."""
 
-    def __init__(
-        self,
-        env: VectorEnv[Any, Any, Any],
-        terms: Terms = (),
-        true_reward: str | TermFunction = "env",
-        path: str | os.PathLike[str] | None = None,
-        verbose: bool = True,
-    ) -> None:
+    def _wrap(self, env: VectorEnv[Any, Any, Any], **arguments: Any) -> None:
         VectorWrapper.__init__(self, env)
-        self._begin(env, terms, true_reward, path, verbose)
-        self._begin_episodes(env)
-
-    def _begin_episodes(self, env: VectorEnv[Any, Any, Any]) -> None:
         self._obs: Any = None
         self._ended = np.zeros(env.num_envs, bool)
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -167,8 +165,7 @@ class VectorTermLogger(TermLogger, VectorWrapper):
         taken = ~self._ended if self._mode == AutoresetMode.NEXT_STEP else np.ones(self.num_envs, bool)
         values, true = self._evaluate(actions, obs, reward, info, taken)
         ended = self.log.add(true, values, done, taken)
-        shaped, more = self._shape(reward, true, values, self._obs, actions)
-        columns = self._columns(true, values) | more
+        shaped, columns = self._shape(reward, true, values, self._obs, actions)
         self._ended = done if self._mode == AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, bool)
         self._obs = copy.deepcopy(obs)
         return obs, shaped, terminated, truncated, self._report(info, columns, taken, ended)
@@ -213,6 +210,10 @@ class VectorTermLogger(TermLogger, VectorWrapper):
         return info
 
 
+class ShapedVectorEnv(VectorTermLogger):
+    """A Gymnasium vector environment whose reward is the true reward plus every term times its frozen weight."""
+
+
 def stack(observations: Sequence[Any]) -> Any:
     """Several observations on one leading axis; of dicts and tuples, each part."""
     first = observations[0]
@@ -228,20 +229,21 @@ def make_evaluator(env: Any, terms: Terms, true_reward: str | TermFunction, seed
     given = make_terms(terms, environment_title(env))
     if not given:
         raise UsageError("terms is empty; give at least one, such as RewardTerm('upright', fn)")
-    single = StepSpaces(
+    reward = TrueReward(true_reward) if isinstance(true_reward, str) else TrueReward("function", true_reward)
+    return StepTerms(given, reward, single_spaces(env), seed=seed)
+
+
+def single_spaces(env: Any) -> StepSpaces:
+    """Of one of the environments."""
+    return StepSpaces(
         getattr(env, "single_observation_space", env.observation_space),
         getattr(env, "single_action_space", env.action_space),
     )
-    return StepTerms(given, as_true_reward(true_reward), single, seed=seed)
 
 
 def make_terms(terms: Terms, env: str) -> tuple[RewardTerm, ...]:
     """Term objects: those given, and built-in ones by name."""
     return tuple(make_term(task_term(t, env)) if isinstance(t, str) else t for t in as_terms(terms))
-
-
-def as_true_reward(true_reward: str | TermFunction) -> TrueReward:
-    return TrueReward(true_reward) if isinstance(true_reward, str) else TrueReward("function", true_reward)
 
 
 def environment_title(env: Any) -> str:

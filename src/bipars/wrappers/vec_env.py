@@ -1,15 +1,10 @@
 """The term logger for Stable-Baselines3's vector environments."""
 
-import os
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from bipars.runs.objects import Terms
-from bipars.terms.steps import StepTerms
-from bipars.terms.term import TermFunction
-from bipars.wrappers.shaped import LearnedWeights, Shaped
 from bipars.wrappers.term_logger import ENDED, TermLogger, stack
 
 
@@ -28,27 +23,10 @@ class VecEnvTermLogger(TermLogger, VecEnvWrapper):
 
     newest: LoggedStep
 
-    def __init__(
-        self,
-        env: VecEnv,
-        terms: Terms = (),
-        true_reward: str | TermFunction = "env",
-        path: str | os.PathLike[str] | None = None,
-        verbose: bool = True,
-    ) -> None:
+    def _wrap(self, env: VecEnv, **arguments: Any) -> None:
         VecEnvWrapper.__init__(self, env)
-        self._begin(env, terms, true_reward, path, verbose)
         self._obs: Any = None
         self._actions: Any = None
-
-    @classmethod
-    def around(cls, env: VecEnv, evaluator: StepTerms) -> Self:
-        """The same with terms that are made already, in silence."""
-        logger = object.__new__(cls)
-        VecEnvWrapper.__init__(logger, env)
-        logger._log_by(evaluator, env)
-        logger._obs, logger._actions = None, None
-        return logger
 
     def reset(self) -> Any:
         self._obs = self.venv.reset()
@@ -68,9 +46,9 @@ class VecEnvTermLogger(TermLogger, VecEnvWrapper):
             reached = stack([now if final is None else final for now, final in each])
         values, true = self.evaluator.several(self._obs, self._actions, reached, reward, infos)
         self.newest = LoggedStep(self._obs, self._actions, true, values)
-        shaped, more = self._shape(reward, true, values, self._obs, self._actions)
+        shaped, found = self._shape(reward, true, values, self._obs, self._actions)
         ended = self.log.add(true, values, done)
-        columns = {key: column.tolist() for key, column in (self._columns(true, values) | more).items()}
+        columns = {key: column.tolist() for key, column in found.items()}
         for env, info in enumerate(infos):
             info.update({key: column[env] for key, column in columns.items()})
             if env in ended:
@@ -79,14 +57,8 @@ class VecEnvTermLogger(TermLogger, VecEnvWrapper):
         return obs, shaped, done, infos
 
 
-class ShapedVecEnv(Shaped, VecEnvTermLogger):
+class ShapedVecEnv(VecEnvTermLogger):
     """A `VecEnv` whose reward is the true reward plus every term times its frozen weight."""
-
-    @classmethod
-    def with_weights(cls, env: VecEnv, weight_function: LearnedWeights, evaluator: StepTerms) -> Self:
-        shaped = cls.around(env, evaluator)
-        shaped.weight_function = weight_function
-        return shaped
 
 
 def unstack(obs: Any, count: int) -> list[Any]:
