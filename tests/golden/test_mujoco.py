@@ -114,7 +114,9 @@ def test_states_can_be_set_in_the_middle_of_an_episode(name, make):
     inner = theirs.envs[0].unwrapped
     qpos, qvel = inner.init_qpos + 0.01, inner.init_qvel - 0.1
     inner.set_state(qpos, qvel)
-    obs = env.set_states(qpos[None], qvel[None])
+    env._qpos[:], env._qvel[:] = qpos, qvel
+    env._batch.forward()
+    obs = env._remember(env._observe())
     np.testing.assert_array_equal(obs[0], inner._get_obs().astype(np.float32))
     assert_equals_gymnasium(env, theirs, random_actions(env, 30))
 

@@ -14,10 +14,10 @@ from bipars.errors import UsageError
 from bipars.monks.config import MonksConfig
 from bipars.monks.environment import SYSTEM, MonksAndGruel
 from bipars.monks.learn import Monastery
-from bipars.monks.play import play_games
 from bipars.monks.report import LAST
 from bipars.monks.rules import Game
 from bipars.monks.solve import solve
+from bipars.nets.mlp import to_numpy
 
 PAGE = Path(__file__).parents[2] / "docs" / "monks.md"
 
@@ -147,6 +147,30 @@ def test_independent_learners_find_the_solution_of_two_monks(learned):
     row = re.search(r"^\| 300 \| 0 \|(.*)\|$", PAGE.read_text(), re.MULTILINE)
     shown = [float(cell.rstrip(" %")) / (100 if "%" in cell else 1) for cell in row[1].split("|")]
     np.testing.assert_allclose(found, shown, atol=0.03, err_msg="docs/monks.md shows other figures")
+
+
+def play_games(env, players, games, seed):
+    """The mean return of every agent."""
+    rng, acting = np.random.default_rng(seed), to_numpy(players)
+    totals = dict.fromkeys(env.possible_agents, 0.0)
+    for _ in range(games):
+        env.reset()
+        for agent in env.agent_iter():
+            observation, reward, termination, _, _ = env.last()
+            totals[agent] += reward / games
+            env.step(None if termination else _choose(env, acting, agent, observation, rng))
+    return totals
+
+
+def _choose(env, players, agent, observation, rng):
+    step, left = len(env.bowls), observation[-1:]
+    if agent == SYSTEM:
+        policy = jax.tree.map(lambda x: x[step], players.system)
+    else:
+        policy = jax.tree.map(lambda x: x[env.monks.index(agent), step], players.monks)
+    choices = policy.net.layers[-1].bias.size
+    chosen = int(policy.sample(left, rng.gumbel(size=choices).astype(np.float32)))
+    return chosen if agent == SYSTEM else np.array([chosen / (choices - 1)], np.float32)
 
 
 def test_learned_players_earn_the_same_in_the_pettingzoo_environment(learned):

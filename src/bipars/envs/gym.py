@@ -12,11 +12,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from bipars.envs import spaces
-from bipars.envs.host import Step, Steps
+from bipars.envs.host import Step, SteppedFromPython
 from bipars.envs.registry import ANY, EnvironmentFamily, known_names, register, take_options
 from bipars.envs.vector import Async, Checked, Sync
 from bipars.errors import EnvError, UsageError
-from bipars.nets.network import Networks
 from bipars.runtime import allowed_cores
 from bipars.settings.importing import import_from_here
 
@@ -51,10 +50,8 @@ def _on_any_core(make: Factory) -> Factory:
     return unpinned
 
 
-class GymnasiumEnvironment:
+class GymnasiumEnvironment(SteppedFromPython):
     """Copies of one environment. Episodes restart by an explicit reset, so there are no ghost steps to mask."""
-
-    can_run = False
 
     def __init__(
         self,
@@ -83,12 +80,10 @@ class GymnasiumEnvironment:
         self.observation_space = self.vector.single_observation_space
         self.action_space = self.vector.single_action_space
         try:
-            self.observation_size = spaces.observation_size(self.observation_space)
-            self.actions = spaces.action_space(self.action_space)
+            _ = self.observation_size, self.actions
         except UsageError:
             self.close()
             raise
-        self.observation_low, self.observation_high = spaces.observation_bounds(self.observation_space)
 
     def reset(self, seed: int) -> np.ndarray:
         seeds = np.random.SeedSequence(seed).generate_state(self.num_envs).tolist()
@@ -105,15 +100,6 @@ class GymnasiumEnvironment:
             fresh, _ = self.vector.reset(options={"reset_mask": done})
             following = self._flat(fresh)
         return Step(following, next_obs, np.array(reward, float), terminated.copy(), truncated.copy(), info)
-
-    def run(self, networks: Networks, noise: np.ndarray) -> Steps:
-        raise NotImplementedError("a Gymnasium environment is stepped from Python")
-
-    def snapshot(self) -> None:
-        return None
-
-    def restore(self, snapshot: dict[str, np.ndarray]) -> np.ndarray:
-        raise NotImplementedError("a Gymnasium environment cannot be restored")
 
     def close(self) -> None:
         self.vector.close()

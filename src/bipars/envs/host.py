@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Space
 
+from bipars.envs.spaces import HasGymnasiumSpaces
 from bipars.nets.network import Networks
 from bipars.nets.spaces import ActionSpace
 
@@ -53,8 +54,11 @@ class HostEnvironment(Protocol):
     observation_space: Space[Any]
     """Of one environment."""
     action_space: Space[Any]
-    observation_size: int
-    actions: ActionSpace
+
+    @property
+    def observation_size(self) -> int: ...
+    @property
+    def actions(self) -> ActionSpace: ...
 
     def reset(self, seed: int) -> np.ndarray:
         """All environments start a new episode, the same one for the same seed."""
@@ -82,3 +86,18 @@ class HostEnvironment(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class SteppedFromPython(HasGymnasiumSpaces):
+    """An environment that takes one step at a time, and cannot tell where it stands."""
+
+    can_run = False
+
+    def run(self, networks: Networks, noise: np.ndarray) -> Steps:
+        raise NotImplementedError
+
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, snapshot: dict[str, np.ndarray]) -> np.ndarray:
+        raise NotImplementedError

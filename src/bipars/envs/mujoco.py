@@ -306,12 +306,6 @@ class MujocoEnvironment:
             array[...] = snapshot[name]
         return self._memory["observation"].copy()
 
-    def set_states(self, qpos: np.ndarray, qvel: np.ndarray) -> np.ndarray:
-        """Puts all environments where Gymnasium's `set_state` would, and returns the observations there."""
-        self._qpos[:], self._qvel[:] = qpos, qvel
-        self._batch.forward()
-        return self._remember(self._observe())
-
     def close(self) -> None:
         """MuJoCo's threads end with the last reference to them."""
         for name in [name for name in vars(self) if name.startswith("_")]:

@@ -5,6 +5,7 @@ Every function takes any number of leading axes, so one serves a transition, a s
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,19 +39,19 @@ class HasGymnasiumSpaces:
     observation_space: Space[Any]
     action_space: Space[Any]
 
-    @property
+    @cached_property
     def observation_size(self) -> int:
         return observation_size(self.observation_space)
 
-    @property
+    @cached_property
     def actions(self) -> ActionSpace:
         return action_space(self.action_space)
 
-    @property
+    @cached_property
     def observation_low(self) -> np.ndarray:
         return observation_bounds(self.observation_space)[0]
 
-    @property
+    @cached_property
     def observation_high(self) -> np.ndarray:
         return observation_bounds(self.observation_space)[1]
 

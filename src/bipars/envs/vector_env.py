@@ -7,15 +7,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from bipars.envs import spaces
-from bipars.envs.host import Step, Steps
+from bipars.envs.host import Step, SteppedFromPython
 from bipars.errors import EnvError
-from bipars.nets.network import Networks
 
 SEEDS = 2**31
 """Simulators take seeds below this."""
 
 
-class VectorEnvironment:
+class VectorEnvironment(SteppedFromPython):
     """Whatever it does after the end of an episode, the learner sees no step between two of them.
 
     | mode | |
@@ -25,8 +24,6 @@ class VectorEnvironment:
     | disabled | environments are reset by a mask |
     """
 
-    can_run = False
-
     def __init__(self, vector: "VectorEnv[Any, Any, Any]", owned: bool = True) -> None:
         """`owned`: it is closed with this object; one that a person made stays open."""
         self.vector, self.owned, self.num_envs = vector, owned, vector.num_envs
@@ -34,9 +31,7 @@ class VectorEnvironment:
         self._name = f"environment {type(vector.unwrapped).__name__}"
         self.observation_space, self.dropped = spaces.without_unusable(vector.single_observation_space)
         self.action_space = vector.single_action_space
-        self.observation_size = spaces.observation_size(self.observation_space)
-        self.actions = spaces.action_space(self.action_space)
-        self.observation_low, self.observation_high = spaces.observation_bounds(self.observation_space)
+        _ = self.observation_size, self.actions  # or an error that says which is not supported
         self._ended = np.zeros(self.num_envs, bool)
 
     def reset(self, seed: int) -> np.ndarray:
@@ -107,15 +102,6 @@ class VectorEnvironment:
                 f"{(self.num_envs, self.observation_size)}"
             )
         return flat
-
-    def run(self, networks: Networks, noise: np.ndarray) -> Steps:
-        raise NotImplementedError("a vector environment is stepped from Python")
-
-    def snapshot(self) -> None:
-        return None
-
-    def restore(self, snapshot: dict[str, np.ndarray]) -> np.ndarray:
-        raise NotImplementedError("a vector environment cannot be restored")
 
     def close(self) -> None:
         if self.owned:
