@@ -1,17 +1,14 @@
 """Settings as flags: what was asked for, and nothing else. All the rest is filled in by the preset."""
 
-import ast
 import dataclasses
 import functools
-import inspect
-import itertools
 import operator
-import textwrap
 import types
 import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import docstring_parser
 import tyro
 
 from bipars.errors import BiparsError
@@ -116,16 +113,8 @@ def as_typed(error: BiparsError, arguments: list[str]) -> str:
     return error.render(lambda path: short.get(path) or flag(path))
 
 
-@functools.cache
 def field_docs(kind: type) -> dict[str, str]:
     """What stands below each field of a dataclass, its ancestors' included."""
-    found: dict[str, str] = {}
-    for cls in reversed(kind.__mro__):
-        if not dataclasses.is_dataclass(cls):
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0].body  # type: ignore[attr-defined]
-        for statement, following in itertools.pairwise(body):
-            match statement, following:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = " ".join(text.split())
-    return found
+    ancestors = filter(dataclasses.is_dataclass, reversed(kind.__mro__))
+    parts = [part for cls in ancestors for part in docstring_parser.parse_from_object(cls).params]
+    return {part.arg_name: " ".join((part.description or "").split()) for part in parts}

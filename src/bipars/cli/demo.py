@@ -1,6 +1,5 @@
 """`bipars demo`: what three reward terms do under three methods."""
 
-import sys
 from pathlib import Path
 
 from bipars.report.build import write_report
@@ -8,11 +7,9 @@ from bipars.report.curves import plot_curves
 from bipars.report.text import show_results
 from bipars.results.panels import collect
 from bipars.runs.root import check_root
-from bipars.suite.finish import runner_of
-from bipars.suite.local import run_locally
+from bipars.suite.finish import DONE, finish, local_engine, runner_of
 from bipars.suite.manifest import is_suite, record
 from bipars.suite.plan import load_suite
-from bipars.suite.progress import standing_bar
 
 LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
 
@@ -26,24 +23,16 @@ def run_demo(out: Path, workers: int) -> int:
     if not is_suite(out):
         check_root(out)
     with runner_of(out):
-        planned = record(out, suite, ["demo"]).runs(out)
-        with standing_bar("demo") as show:
-            if not run_locally(planned, workers, show):
-                print(f"stopped; go on with: bipars demo --out {out}")
-                return 130
-    runs = [run.directory for run in planned]
-    missing = [run for run in runs if not run.finished]
-    if missing:
-        for run in missing:
-            print(f"FAILED {run.path}: {run.error if run.error_file.exists() else 'its process died'}", file=sys.stderr)
-        print(
-            f"{len(missing)} of {len(runs)} runs failed; try them again with: bipars demo --out {out}", file=sys.stderr
-        )
-        return 1
+        runs = record(out, suite, ["demo"]).runs(out)
+        status = finish(runs, out, local_engine(workers), f"bipars demo --out {out}")
+    if status != DONE:
+        return status
     picture = out / "curves.png"
-    by_label = {label: [run for run in runs if run.config.method == method] for method, label in LABELS.items()}
+    by_label = {
+        label: [run.directory for run in runs if run.config.method == method] for method, label in LABELS.items()
+    }
     plot_curves(by_label, "cart-pole with three terms", picture)
-    show_results(planned, out)
+    show_results(runs, out)
     print(f"\nCurves: {picture}")
     print(f"Report: {write_report(collect(out))}")
     return 0

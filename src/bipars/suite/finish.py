@@ -44,8 +44,12 @@ def runner_of(root: Path) -> Iterator[None]:
         yield
 
 
-def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
-    """Executes what is unfinished, as the `runner_of(root)`. The exit status: 0 done, 1 some failed, 130 stopped."""
+def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine, again: str = "") -> int:
+    """Executes what is unfinished, as the `runner_of(root)`. The exit status: 0 done, 1 some failed, 130 stopped.
+
+    `again` is the command that goes on with it, if not `bipars resume`.
+    """
+    again = again or f"bipars resume {root}"
     damaged = mend(run for run in runs if run.finished)
     missing = [run for run in runs if not run.finished]
     if not missing:
@@ -70,12 +74,12 @@ def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine) -> int:
     for run in failed:
         print(f"FAILED {run.path}: {run.directory.error}", file=sys.stderr)
     if not completed or (left and not failed):
-        print(f"stopped with {len(left):,} of {len(runs):,} runs unfinished; go on with: bipars resume {root}")
+        print(f"stopped with {len(left):,} of {len(runs):,} runs unfinished; go on with: {again}")
         return STOPPED
     for run in left:
         print(f"NOT RUN {run.path}: the run whose weights it reuses failed", file=sys.stderr)
     if failed:
-        print(f"{len(failed):,} of {len(runs):,} runs failed; try them again with: bipars resume {root}")
+        print(f"{len(failed):,} of {len(runs):,} runs failed; try them again with: {again}")
     return FAILED if failed or damaged else DONE
 
 
