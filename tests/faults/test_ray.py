@@ -45,7 +45,7 @@ def test_a_killed_node_loses_nothing(calm, tmp_path, monkeypatch):
     """A cluster of two nodes, met by its address; the second is killed once both runs have a checkpoint."""
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setattr("bipars.suite.ray.POLL_SECONDS", 0.02)  # the runs take seconds
+    monkeypatch.setattr("bipars.suite.work.POLL_SECONDS", 0.02)  # the runs take seconds
     file, undisturbed = calm
     root = tmp_path / "out"
     runs = plan(file, root)

@@ -442,7 +442,7 @@ def test_the_demo_ends_with_a_verdict_and_a_report(tmp_path, monkeypatch, capsys
         fill(runs)
         return True
 
-    monkeypatch.setattr("bipars.cli.demo.run_locally", train)
+    monkeypatch.setattr("bipars.suite.finish.run_locally", train)
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
     text = capsys.readouterr().out
     for term in ("upright", "harmful", "noise"):

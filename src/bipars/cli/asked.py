@@ -47,7 +47,7 @@ def subcommands(commands: Mapping[str, type]) -> Any:
 def asked(usual: Any, room: str) -> type:
     """The flags of a settings class: none is given by default, and the help says what it usually is."""
     kind = type(usual)
-    hints, docs = typing.get_type_hints(kind), field_docs(kind)  # type: ignore[arg-type]
+    hints, docs = typing.get_type_hints(kind), field_docs(kind)
     fields = []
     for part in dataclasses.fields(kind):
         value = getattr(usual, part.name)

@@ -14,26 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from bipars.errors import NoSpaceError
-from bipars.runs.stopping import stop_requests
 from bipars.runs.worker import NO_SPACE
 from bipars.runtime import process_settings
 from bipars.settings.importing import agreed
-from bipars.suite.work import PlannedRun, Standing, Work, cores_of
+from bipars.suite.work import STOP_SECONDS, PlannedRun, Runner, Standing, Work, cores_of
 
-POLL_SECONDS = 0.2
 MOST_SAID = 2**20
-STOP_SECONDS = 9.0
-"""What a worker gets to write its checkpoint and leave, before it is killed."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Worker:
-    """A process and the share it works on."""
-
     process: subprocess.Popen[bytes]
-    cores: int
-    share: list[PlannedRun]
     errors: IO[bytes]
     """What it says, kept apart from the progress that is shown meanwhile."""
     answer: IO[bytes]
@@ -58,50 +49,54 @@ class Worker:
 
 
 def run_locally(runs: Sequence[PlannedRun], cores: int, report: Callable[[Standing], None]) -> bool:
-    """Executes all unfinished runs; False when it was told to stop, by Ctrl-C or SIGTERM.
-
-    A run that fails does not stop the others, and a worker that dies is replaced.
-    """
-    work = Work(runs, cores)
-    active: list[Worker] = []
-    free = cores
-    interrupted = full = False
-    try:
-        with stop_requests() as stop:
-            while work.waiting or active:
-                while free and (share := work.take(free)):
-                    active.append(_start(cores_of(share), share))
-                    free -= active[-1].cores
-                time.sleep(POLL_SECONDS)
-                for worker in list(active):
-                    worker.pass_on()
-                    status = worker.process.poll()
-                    if status is not None:
-                        active.remove(worker)
-                        free += worker.cores
-                        work.give_back(worker.share, _death(status, worker))
-                        interrupted |= worker.left_with is not None
-                        full |= worker.left_with == NO_SPACE
-                report(work.standing())
-                if stop() or interrupted:
-                    interrupted = True
-                    break
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        _stop([worker.process for worker in active])
-    for worker in active:
-        full |= worker.left_with == NO_SPACE
-        work.give_back(worker.share)
-    report(work.standing())
-    if full:
-        raise NoSpaceError(runs[0].path)
-    return not interrupted
+    """Executes all unfinished runs; False when it was told to stop."""
+    return Processes(runs, cores).run(report)
 
 
-def _start(cores: int, share: list[PlannedRun]) -> Worker:
+class Processes(Runner):
+    """A worker per share."""
+
+    active: dict[Worker, list[PlannedRun]]
+
+    def __init__(self, runs: Sequence[PlannedRun], cores: int) -> None:
+        super().__init__(Work(runs, cores))
+        self._cores = cores
+
+    def cores(self) -> int:
+        return self._cores
+
+    def start(self, share: list[PlannedRun]) -> None:
+        self.active[_start(share)] = share
+
+    def collect(self, seconds: float) -> None:
+        time.sleep(seconds)
+        for worker in list(self.active):
+            worker.pass_on()
+            status = worker.process.poll()
+            if status is not None:
+                share = self.active.pop(worker)
+                self.work.give_back(share, _death(status, worker, share))
+                self.interrupted |= worker.left_with is not None
+                self.full |= worker.left_with == NO_SPACE
+
+    def stop(self) -> None:
+        for worker in self.active:
+            worker.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for worker, share in self.active.items():
+            try:
+                worker.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
+            self.full |= worker.left_with == NO_SPACE
+            self.work.give_back(share)
+
+
+def _start(share: list[PlannedRun]) -> Worker:
     # -P: a random.py that lies in the working directory is none of our modules
-    command = [sys.executable, "-P", "-m", "bipars.runs.worker", "--cores", str(cores), "--parent", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "bipars.runs.worker"]
+    command += ["--cores", str(cores_of(share)), "--parent", str(os.getpid())]
     command += [f"--agreed={name}" for name in agreed()]
     errors = tempfile.TemporaryFile()  # noqa: SIM115
     answer, question = os.pipe()
@@ -109,29 +104,16 @@ def _start(cores: int, share: list[PlannedRun]) -> Worker:
     command += ["--answer", str(question), *(str(run.path) for run in share)]
     process = subprocess.Popen(command, env=os.environ | process_settings(), stderr=errors, pass_fds=[question])
     os.close(question)
-    return Worker(process, cores, share, errors, open(answer, "rb", buffering=0))
+    return Worker(process, errors, open(answer, "rb", buffering=0))
 
 
-def _death(status: int, worker: Worker) -> str:
+def _death(status: int, worker: Worker, share: list[PlannedRun]) -> str:
     """How it died, if it did; what it said is passed on."""
     worker.pass_on()
     said = os.pread(worker.errors.fileno(), MOST_SAID, 0).decode(errors="replace")
     worker.errors.close()
-    left = [run for run in worker.share if not run.finished and not run.directory.error_file.exists()]
+    left = [run for run in share if not run.finished and not run.directory.error_file.exists()]
     if worker.left_with is not None or not left:
         return ""
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return "\n".join([how, *said.splitlines()[-20:]])
-
-
-def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
-    """Asks for checkpoints, and kills who takes too long: its last checkpoint is there."""
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + STOP_SECONDS
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

@@ -12,20 +12,18 @@ import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import chdir
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bipars.errors import NoSpaceError, UsageError, no_space
+from bipars.errors import UsageError, no_space
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import refuse_outside, write_atomically
 from bipars.runs.stopping import Stop, stop_requests
 from bipars.runtime import keep_freed_memory, own_cores, process_settings
 from bipars.settings.importing import agree, agreed
-from bipars.suite.local import STOP_SECONDS
-from bipars.suite.work import PlannedRun, Standing, Work, check_cores, cores_of
+from bipars.suite.work import POLL_SECONDS, STOP_SECONDS, PlannedRun, Runner, Standing, Work, check_cores, cores_of
 
-POLL_SECONDS = 0.2
 HOME_SECONDS = 20.0
 """Files that travel come home at the first checkpoint after so long."""
 LOCK_SECONDS = 30.0
@@ -146,11 +144,7 @@ def _order(name: str) -> tuple[int, str]:
 def run_on_ray(
     runs: Sequence[PlannedRun], workers: int | None, address: str | None, report: Callable[[Standing], None]
 ) -> bool:
-    """Executes all unfinished runs; False when it was told to stop.
-
-    A run that fails does not stop the others, and one whose node or process dies is tried again. `workers` limits the
-    cores they use; None takes all the cluster has.
-    """
+    """Executes all unfinished runs; False when it was told to stop. `workers` limits the cores they use."""
     import ray
 
     started = not ray.is_initialized()
@@ -161,7 +155,7 @@ def run_on_ray(
         for run in wide:
             largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
             check_cores(run.path, run.config, min(workers or largest, largest))
-        return _Runner(Work(runs, None), workers).run(report)
+        return Tasks(runs, workers).run(report)
     finally:
         if started:
             ray.shutdown()
@@ -186,41 +180,21 @@ def _connect(address: str | None, workers: int | None) -> None:
             raise UsageError(f"--address is '{address}', where no Ray cluster answers: {error}") from error
 
 
-@dataclass
-class _Runner:
-    work: Work
-    workers: int | None
-    active: dict[Any, list[PlannedRun]] = field(default_factory=dict)
-    """What Ray works on, by the reference to its reply."""
-    travelling: bool = False
-    """Whether some node does not see our directory, so that files are sent along."""
-    interrupted: bool = False
-    full: bool = False
+class Tasks(Runner):
+    """A task per run, known by the reference to its reply."""
 
-    def run(self, report: Callable[[Standing], None]) -> bool:
+    def __init__(self, runs: Sequence[PlannedRun], workers: int | None) -> None:
+        super().__init__(Work(runs, None))
+        self.workers = workers
+        self.travelling = False
+        """Whether some node does not see our directory, so that files are sent along."""
+
+    def cores(self) -> int:
         import ray
 
-        try:
-            with stop_requests() as stop:
-                while (self.work.waiting or self.active) and not self.interrupted:
-                    free = self.workers or int(ray.cluster_resources().get("CPU", 1))
-                    free -= sum(map(cores_of, self.active.values()))
-                    while free > 0 and (share := self.work.take(free)):
-                        self.submit(share)
-                        free -= cores_of(share)
-                    self.collect(POLL_SECONDS)
-                    report(self.work.standing())
-                    self.interrupted |= stop()
-        except KeyboardInterrupt:
-            self.interrupted = True
-        finally:
-            self.stop()
-        report(self.work.standing())
-        if self.full:
-            raise NoSpaceError(self.work.any_path)
-        return not self.interrupted
+        return self.workers or int(ray.cluster_resources().get("CPU", 1))
 
-    def submit(self, share: list[PlannedRun]) -> None:
+    def start(self, share: list[PlannedRun]) -> None:
         import ray
 
         run, token = share[0], f".{uuid.uuid4().hex}.tmp"  # removed by whoever owns the run next
@@ -239,14 +213,13 @@ class _Runner:
         task: Any = ray.remote(execute_task).options(num_cpus=cores, max_retries=0, runtime_env=environment)
         self.active[task.remote(str(path), token, files, source, cores, code=agreed(), here=os.getcwd())] = share
 
-    def collect(self, timeout: float) -> None:
-        """Takes back what has ended."""
+    def collect(self, seconds: float) -> None:
         import ray
 
         if not self.active:
-            time.sleep(timeout)
+            time.sleep(seconds)
             return
-        ready, _ = ray.wait(list(self.active), num_returns=1, timeout=timeout)
+        ready, _ = ray.wait(list(self.active), num_returns=1, timeout=seconds)
         for reference in ready:
             share, death = self.active.pop(reference), ""
             try:
@@ -269,7 +242,6 @@ class _Runner:
         self.interrupted |= reply.state in ("stopped", "full")
 
     def stop(self) -> None:
-        """Asks for checkpoints, and gives up who takes too long: its last checkpoint is there."""
         import ray
 
         for reference in self.active:

@@ -2,17 +2,21 @@
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bipars.errors import UsageError
+from bipars.errors import NoSpaceError, UsageError
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import write_json
 from bipars.runs.metrics import read_last_row
+from bipars.runs.stopping import stop_requests
 from bipars.settings.resolved import ResolvedConfig
 
+POLL_SECONDS = 0.2
+STOP_SECONDS = 9.0
+"""What a run gets to write its checkpoint and leave, before it is killed."""
 MAX_DEATHS = 3
 """How often a process may die on one run, without a new checkpoint in between, before the run counts as failed."""
 
@@ -179,3 +183,51 @@ class Work:
                     steps += row.get("step", 0)
                     break  # the others of the share wait for it
         return Standing(done, failed, self.total, steps, self.total_steps, tuple(running))
+
+
+class Runner:
+    """Executes shares of runs until all are finished; `start`, `collect` and `stop` say where, and how."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.active: dict[Any, list[PlannedRun]] = {}
+        """What is worked on, by who does it."""
+        self.interrupted = self.full = False
+
+    def cores(self) -> int:
+        raise NotImplementedError
+
+    def start(self, share: list[PlannedRun]) -> None:
+        raise NotImplementedError
+
+    def collect(self, seconds: float) -> None:
+        """Waits so long at most, and gives back the shares that were left."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Asks for checkpoints, and gives up who takes too long: its last checkpoint is there."""
+        raise NotImplementedError
+
+    def run(self, report: Callable[[Standing], None]) -> bool:
+        """False when it was told to stop, by Ctrl-C or SIGTERM.
+
+        A run that fails does not stop the others, and one whose process dies is tried again.
+        """
+        try:
+            with stop_requests() as stop:
+                while (self.work.waiting or self.active) and not self.interrupted:
+                    free = self.cores() - sum(map(cores_of, self.active.values()))
+                    while free > 0 and (share := self.work.take(free)):
+                        self.start(share)
+                        free -= cores_of(share)
+                    self.collect(POLL_SECONDS)
+                    report(self.work.standing())
+                    self.interrupted |= stop()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        finally:
+            self.stop()
+        report(self.work.standing())
+        if self.full:
+            raise NoSpaceError(self.work.any_path)
+        return not self.interrupted
