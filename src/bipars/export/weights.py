@@ -14,7 +14,6 @@ import gymnasium
 import jax
 import numpy as np
 from gymnasium import Space
-from safetensors import SafetensorError, safe_open
 
 from bipars.envs import spaces
 from bipars.errors import CheckpointError, UsageError
@@ -22,7 +21,7 @@ from bipars.nets.mlp import to_numpy
 from bipars.nets.running import RunningMoments
 from bipars.nets.spaces import Spaces
 from bipars.nets.weights import WeightFunction, make_weights
-from bipars.runs.checkpoint import decode_tree, encode_tree
+from bipars.runs.checkpoint import decode_tree, encode_tree, read_about
 from bipars.runs.files import read_file, write_atomically
 from bipars.settings.resolved import ResolvedWeights
 from bipars.terms.steps import StepSpaces, StepTerms
@@ -79,22 +78,17 @@ class LearnedWeightFunction:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> "LearnedWeightFunction":
         try:
-            read_file(Path(path))
-            with safe_open(str(path), "numpy") as file:
-                about = file.metadata() or {}
-        except (SafetensorError, OSError, CheckpointError) as error:
-            raise CheckpointError(f"{path} cannot be read as a weight function: {error}") from error
-        if about.get("format") != FORMAT:
-            raise CheckpointError(f"{path} is no weight function of this version (format {about.get('format')!r})")
-        try:
-            return LearnedWeightFunction._read(Path(path), about)
+            return LearnedWeightFunction._read(read_file(Path(path)), str(path))
         except CheckpointError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{path} cannot be read as a weight function: {error!r:.200}") from error
 
     @staticmethod
-    def _read(path: Path, about: dict[str, str]) -> "LearnedWeightFunction":
+    def _read(content: bytes, path: str) -> "LearnedWeightFunction":
+        about = read_about(content)
+        if about.get("format") != FORMAT:
+            raise CheckpointError(f"{path} is no weight function of this version (format {about.get('format')!r:.40})")
         data, normalised = json.loads(about["config"]), json.loads(about["normalised"])
         config = ResolvedWeights(**data | {"hidden": tuple(data["hidden"])})
         terms = json.loads(about["terms"])
@@ -104,7 +98,7 @@ class LearnedWeightFunction:
         sizes = Spaces(spaces.observation_size(observation_space), spaces.action_space(action_space))
         moments = RunningMoments.fresh((sizes.observation_size,)) if normalised else None
         like = jax.eval_shape(lambda: (make_weights(jax.random.key(0), config, sizes, len(terms)), moments))
-        weights, moments = decode_tree(read_file(path), like, str(path))
+        weights, moments = decode_tree(content, like, path)
         return LearnedWeightFunction(weights, moments, config, terms, observation_space, action_space)
 
 

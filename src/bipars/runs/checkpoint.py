@@ -14,6 +14,7 @@ from bipars.errors import CheckpointError, SettingError
 from bipars.runs.files import (
     CHECKSUM,
     list_files,
+    parse_json,
     read_file,
     read_json,
     refuse_links,
@@ -65,6 +66,11 @@ def encode_tree(tree: Any, about: dict[str, str] | None = None) -> bytes:
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     arrays = {jax.tree_util.keystr(path): np.asarray(leaf, order="C") for path, leaf in leaves}
     return safetensors.numpy.save(arrays, about)
+
+
+def read_about(content: bytes) -> dict[str, Any]:
+    """The words about a tree; ValueError where it is none."""
+    return parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
 
 
 def decode_tree(content: bytes, like: Tree, source: str) -> Tree:

@@ -11,6 +11,8 @@ from jaxtyping import Array, PRNGKeyArray
 
 from bipars.nets.mlp import module, to_numpy
 from bipars.nets.policies import Policy
+from bipars.nets.running import RunningMoments
+from bipars.nets.weights import WeightFunction
 from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.jax_sampler import EnvState, JaxSampler, effort
 from bipars.train import BiLevel, TrainState
@@ -58,15 +60,15 @@ def record_episode(algorithm: BiLevel, state: TrainState, key: PRNGKeyArray) -> 
     else:
         assert isinstance(sampler, HostSampler)
         obs, action, reward, terms, size = sampler.record(policy, params, key, LONGEST)
-    weights = weigh(state, obs, action)
+    weights = weigh(state.weights, state.observations, obs, action)
     return Episode(*(np.asarray(x, np.float32) for x in (reward, terms, weights, size)))
 
 
-def weigh(state: TrainState, obs: Any, action: Any) -> np.ndarray:
+def weigh(weights: WeightFunction, moments: RunningMoments | None, obs: Any, action: Any) -> np.ndarray:
     """z of transitions as the environment's own observations show them."""
-    moments = to_numpy(state.observations)
+    moments = to_numpy(moments)
     seen = np.asarray(obs) if moments is None else moments.normalise(np.asarray(obs))  # type: ignore[arg-type]
-    return np.asarray(to_numpy(state.weights)(seen, np.asarray(action)))  # type: ignore[arg-type]
+    return np.asarray(to_numpy(weights)(seen, np.asarray(action)))  # type: ignore[arg-type]
 
 
 def _record_compiled(sampler: JaxSampler, policy: Policy, params: Any, key: PRNGKeyArray) -> tuple[Any, ...]:

@@ -21,9 +21,9 @@ from bipars.nets.spaces import MultiDiscreteActions
 from bipars.nets.weights import WeightFunction
 from bipars.program import Program
 from bipars.rollout.stats import Visited
-from bipars.runs.checkpoint import encode_tree
+from bipars.runs.checkpoint import encode_tree, read_about
 from bipars.runs.directory import RunDirectory
-from bipars.runs.files import CHECKSUM, list_files, parse_json, read_file, refuse_links, sha256, write_atomically
+from bipars.runs.files import CHECKSUM, list_files, read_file, refuse_links, sha256, write_atomically
 from bipars.runs.recording import Episode, record_episode, weigh
 from bipars.train import TrainState
 
@@ -114,17 +114,20 @@ def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: i
         state.weights,
         state.observations,
         _shown(program, visited),
-        weigh(state, visited.obs, visited.action),
+        weigh(state.weights, state.observations, visited.obs, visited.action),
         record_episode(program.algorithm, state, key),
     )
 
 
 def glance(program: Program, state: TrainState, visited: Visited) -> Content:
     """The same without an episode, which costs as many steps as an update may have."""
-    nothing, columns = np.zeros(0, np.float32), np.zeros((0, len(program.terms)), np.float32)
-    episode = Episode(nothing, columns, columns, nothing)
-    weights = weigh(state, visited.obs, visited.action)
-    return Content(state.weights, state.observations, _shown(program, visited), weights, episode)
+    return without_episode(state.weights, state.observations, visited)._replace(visited=_shown(program, visited))
+
+
+def without_episode(weights: WeightFunction, observations: RunningMoments | None, visited: Visited) -> Content:
+    z = weigh(weights, observations, visited.obs, visited.action)
+    nothing, columns = np.zeros(0, np.float32), np.zeros((0, z.shape[-1]), np.float32)
+    return Content(weights, observations, visited, z, Episode(nothing, columns, columns, nothing))
 
 
 def _shown(program: Program, visited: Visited) -> Visited:
@@ -182,7 +185,7 @@ def _name(error: CheckpointError, damaged: list[str] | None) -> None:
 def load_snapshot(run: RunDirectory, path: Path) -> Snapshot:
     try:
         content = read_file(path)
-        about = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
+        about = read_about(content)
         arrays: dict[str, Any] = safetensors.numpy.load(content)
         if run.checksummed or about:
             as_written = safetensors.numpy.save(arrays, about) == content

@@ -26,8 +26,7 @@ from bipars.errors import BiparsError, CheckpointError, UsageError
 from bipars.export import LearnedWeightFunction, shape
 from bipars.report.report import Report
 from bipars.rollout.finite import check_rewards
-from bipars.runs.checkpoint import decode_tree, encode_tree
-from bipars.runs.files import parse_json
+from bipars.runs.checkpoint import decode_tree, encode_tree, read_about
 from bipars.runs.metrics import encode_row, parse_metrics
 from bipars.runs.objects import Terms
 from bipars.sb3.critics import Critics, as_tensors
@@ -389,7 +388,7 @@ def read_archive(path: Any) -> Held:
             kept = {
                 int(name.removeprefix(SNAPSHOTS)): archive.read(name) for name in names if name.startswith(SNAPSHOTS)
             }
-        header = parse_json(knowledge[8 : 8 + int.from_bytes(knowledge[:8], "little")])["__metadata__"]
+        header = read_about(knowledge)
         asked = json.loads(header["asked"])
         single = (spaces.from_description(json.loads(header[name])) for name in ("observation_space", "action_space"))
         return Held(Asked(**asked | {"terms": tuple(asked["terms"])}), StepSpaces(*single), knowledge, rows, kept)

@@ -17,8 +17,7 @@ from bipars.rollout.stats import RoundStats, episode_sums, no_sums, sample_visit
 from bipars.runs.directory import RunDirectory
 from bipars.runs.files import read_file
 from bipars.runs.metrics import MetricsWriter, encode_row
-from bipars.runs.recording import Episode
-from bipars.runs.snapshots import Content, encode_snapshot, snapshot_due, write_snapshot
+from bipars.runs.snapshots import encode_snapshot, snapshot_due, without_episode, write_snapshot
 from bipars.sb3.rollout import Rollout
 from bipars.sb3.upper import Knowledge, bare_batch
 from bipars.settings.resolved import ResolvedConfig
@@ -105,13 +104,7 @@ class Record:
         return Evaluation(returns[rollout.done], lengths, np.float32(size))  # type: ignore[arg-type]
 
     def _keep(self, round: int, visited: Any, knowledge: Knowledge) -> None:
-        moments, weights = knowledge.observations, knowledge.weights
-        seen = np.asarray(visited.obs)
-        seen = seen if moments is None else np.asarray(jax.tree.map(np.asarray, moments).normalise(seen))
-        z = np.asarray(weights(seen, np.asarray(visited.action)), np.float32)  # type: ignore[arg-type]
-        nothing, columns = np.zeros(0, np.float32), np.zeros((0, z.shape[-1]), np.float32)
-        content = Content(weights, moments, visited, z, Episode(nothing, columns, columns, nothing))
-        self.snapshots[round] = encode_snapshot(content)
+        self.snapshots[round] = encode_snapshot(without_episode(knowledge.weights, knowledge.observations, visited))
         if self._run is not None:
             write_snapshot(self._run, round, self.snapshots[round])
 
