@@ -315,15 +315,16 @@ def test_the_run_whose_weights_are_reused_is_recorded_wherever_one_stands(undist
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_a_term_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoint(tmp_path):
+def test_a_term_that_is_not_a_number_stops_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatch):
     import jax.numpy as jnp
 
     # Large angular velocities are rare under the first policy and come later: the first update is clean.
     bad = RewardTerm("fragile", lambda obs, action, next_obs, info: jnp.where(abs(obs[0]) > 0.9, jnp.nan, 0.1))
     config = complete(replace(SMALL, terms=(), checkpoint_every=1), Objects(terms=(bad,)))
     run = RunDirectory.create(tmp_path / "run", config)
+    monkeypatch.setattr("bipars.runs.execute.build", lambda config: build(config, Objects(terms=(bad,))))
     with pytest.raises(NonFiniteError, match=r"term 'fragile' is nan at step \d+ \(environment \d+\)"):
-        execute(run, never, Objects(terms=(bad,)))
+        execute(run, never)
     rounds = len(run.metrics)
     assert all(row["nonfinite"] == [] for row in run.metrics if "nonfinite" in row)
     assert "fragile" in json.loads(run.error_file.read_text())["error"]

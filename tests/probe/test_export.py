@@ -66,7 +66,7 @@ def test_the_weight_function_is_one_small_file(env, form, tmp_path):
     np.testing.assert_array_equal(again(obs, action), z(obs, action))
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    with pytest.raises(CheckpointError, match="cannot be read as a weight function"):
+    with pytest.raises(CheckpointError, match="weights.safetensors cannot be read"):
         bipars.LearnedWeightFunction.load(path)
 
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from bipars.bench.child import apart
+from bipars.bench.peer import make_peer
 from bipars.bench.updates import measure_updates
 from bipars.runtime import use_cores
 
@@ -32,23 +33,7 @@ PEER_STEPS = 60_000
 def measure_peer() -> float:
     """Steps per second of Stable-Baselines3's PPO: same networks, batch, number of gradient steps and environments."""
     use_cores([0])
-    import stable_baselines3
-    import torch
-    from stable_baselines3.common.env_util import make_vec_env
-
-    torch.set_num_threads(1)
-    model = stable_baselines3.PPO(
-        "MlpPolicy",
-        make_vec_env("bipars/CartPole-v0", n_envs=20),
-        n_steps=1000,
-        batch_size=800,
-        n_epochs=2,  # 50 gradient steps as ours, of 800 samples (which divide the batch) instead of 1024
-        gamma=0.999,
-        clip_range=0.5,
-        learning_rate=1e-4,
-        policy_kwargs={"net_arch": {"pi": [8, 8], "vf": [32, 32]}, "activation_fn": torch.nn.ReLU},
-        device="cpu",
-    )
+    model = make_peer("bipars/CartPole-v0", 20, 20_000, 1, {"pi": [8, 8], "vf": [32, 32]}, clip_range=0.5)
     model.learn(20_000)
     began = time.perf_counter()
     model.learn(PEER_STEPS, reset_num_timesteps=False)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bipars.bench.child import apart
+from bipars.bench.peer import make_peer
 from bipars.errors import UsageError
 from bipars.runtime import keep_freed_memory, use_cores
 
@@ -147,31 +148,12 @@ def measure_peer(task: str, num_envs: int, threads: int, updates: int) -> float:
     """Stable-Baselines3's PPO, the first update, too: same environments, networks, noise, batch and number of steps."""
     use_cores(range(threads))
     _hush()
-    import stable_baselines3
-    import torch
-    from stable_baselines3.common.env_util import make_vec_env
-
-    torch.set_num_threads(threads)
-    env = make_vec_env(task, n_envs=num_envs, seed=0)
     seconds = []
     for _ in range(updates):
-        model = stable_baselines3.PPO(
-            "MlpPolicy",
-            env,
-            n_steps=STEPS // num_envs,
-            batch_size=800,
-            n_epochs=2,  # 50 gradient steps as ours, of 800 samples (which divide the batch) instead of 1024
-            gamma=0.999,
-            clip_range=0.2,
-            learning_rate=1e-4,
-            max_grad_norm=1.0,
-            policy_kwargs={
-                "net_arch": [64, 64, 64],
-                "activation_fn": torch.nn.ReLU,
-                "log_std_init": float(np.log(0.6)),
-            },
-            device="cpu",
-        )
+        model = make_peer(
+            task, num_envs, STEPS, threads, [64, 64, 64], clip_range=0.2, max_grad_norm=1.0,
+            policy_kwargs={"log_std_init": float(np.log(0.6))},
+        )  # fmt: skip
         began = time.perf_counter()
         model.learn(STEPS)
         seconds.append(time.perf_counter() - began)

@@ -43,9 +43,7 @@ LAST_EVALUATIONS = 5
 """Evaluations at the end of a run that its result averages."""
 
 
-def execute(
-    run: RunDirectory, stop: Stop, objects: Objects = NO_OBJECTS, learned: Path | None = None, wait: float = 0.0
-) -> bool:
+def execute(run: RunDirectory, stop: Stop, learned: Path | None = None, wait: float = 0.0) -> bool:
     """Trains until the run is finished (True) or a stop is asked for (False, after a checkpoint).
 
     `learned` is where the run whose weights it reuses stands here, if elsewhere than recorded; `wait` are the seconds
@@ -58,7 +56,7 @@ def execute(
             return True
         run.error_file.unlink(missing_ok=True)
         try:
-            return _train(run, stop, objects, learned)
+            return _train(run, stop, learned)
         except Exception as error:
             if no_space(error):
                 raise
@@ -73,11 +71,10 @@ def execute(
             raise error
 
 
-def _train(run: RunDirectory, stop: Stop, objects: Objects, learned: Path | None) -> bool:
+def _train(run: RunDirectory, stop: Stop, learned: Path | None) -> bool:
     config = run.config
-    if objects is NO_OBJECTS:
-        require_agreed(named_code(config))
-    program = build(config, objects)
+    require_agreed(named_code(config))
+    program = build(config)
     state, start, writer = restore(run, program) or begin(run, program, learned)
     settings = settings_digest(config)
     period, snapshots = config.lower.update_period, snapshot_rounds(program.rounds)

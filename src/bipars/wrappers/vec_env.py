@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from bipars.terms.call import pick
 from bipars.wrappers.term_logger import ENDED, TermLogger, stack
 
 
@@ -42,8 +43,7 @@ class VecEnvTermLogger(TermLogger, VecEnvWrapper):
         reached = obs
         if done.any():
             last = [info.get("terminal_observation") if over else None for info, over in zip(infos, done, strict=True)]
-            each = zip(unstack(obs, self.num_envs), last, strict=True)
-            reached = stack([now if final is None else final for now, final in each])
+            reached = stack([pick(obs, env) if final is None else final for env, final in enumerate(last)])
         values, true = self.evaluator.several(self._obs, self._actions, reached, reward, infos)
         self.newest = LoggedStep(self._obs, self._actions, true, values)
         shaped, found = self._shape(reward, true, values, self._obs, self._actions)
@@ -59,12 +59,3 @@ class VecEnvTermLogger(TermLogger, VecEnvWrapper):
 
 class ShapedVecEnv(VecEnvTermLogger):
     """A `VecEnv` whose reward is the true reward plus every term times its frozen weight."""
-
-
-def unstack(obs: Any, count: int) -> list[Any]:
-    """Observations of several environments, one by one."""
-    if isinstance(obs, dict):
-        return [{key: value[i] for key, value in obs.items()} for i in range(count)]
-    if isinstance(obs, tuple):
-        return [tuple(value[i] for value in obs) for i in range(count)]
-    return list(obs)
