@@ -110,7 +110,7 @@ def objects_again(
     if recorded.get("env") and (env is None or isinstance(env, str)):
         raise UsageError(f"{path} was trained in an environment of your own, '{config.env}'; pass it: env=...")
     terms = config.terms if terms is None else as_terms(terms, env)
-    _check_own_terms(path, config, recorded.get("terms"), terms)
+    _check_own_terms(path, config, recorded.get("terms", []), terms)
     reward = true_reward if true_reward is not None else config.true_reward
     kind = reward if isinstance(reward, str) else "function"
     if kind != config.true_reward or reward == "function":
@@ -138,21 +138,12 @@ def names_without(
 
 
 def _check_own_terms(
-    path: Path, config: ResolvedConfig, recorded: list[str] | None, terms: Sequence[RewardTerm | str]
+    path: Path, config: ResolvedConfig, expected: list[str], terms: Sequence[RewardTerm | str]
 ) -> None:
     """Terms that were Python objects must be that again; built-in ones must not have become it."""
-    expected = [name for name in config.terms if not _built_in(name)] if recorded is None else recorded
     given = [term.name for term in terms if isinstance(term, RewardTerm)]
     if any(name not in given for name in expected):
         raise UsageError(f"{path} was trained with terms of your own, {expected}; pass them again: terms=[...]")
     replaced = [name for name in given if name in config.terms and name not in expected and not name.startswith(IMPORT)]
     if replaced:
         raise UsageError(f"{path} was trained with the built-in terms {replaced}; pass their names, not functions")
-
-
-def _built_in(name: str) -> bool:
-    try:
-        make_term(name)
-    except UsageError:
-        return False
-    return True

@@ -101,11 +101,11 @@ def read_panels(data: Any, suite: str, cells: Iterable[str]) -> tuple[Panel, ...
 
 
 def _read_panel(data: dict[str, Any], suite: str, known: list[str]) -> Panel:
-    _check(data, PANEL_KEYS, {"name", "title"})
+    check_table(data, PANEL_KEYS, ("name", "title"))
     cells = _match(data.get("cells", []), known, "cells")
     statements = []
     for statement in data.get("paper", []):
-        _check(statement, STATEMENT_KEYS, {"says", "of"})
+        check_table(statement, STATEMENT_KEYS, ("of", "says"))
         measure = statement.get("measure", "steps")
         if measure not in MEASURES:
             raise unknown("measure", measure, MEASURES)
@@ -117,7 +117,7 @@ def _read_panel(data: dict[str, Any], suite: str, known: list[str]) -> Panel:
         statements.append(Statement(**statement | {"of": _match(statement["of"], known, "of")}))
     heat_map = data.get("heat_map")
     if heat_map is not None:
-        _check(heat_map, set(HeatMap.__annotations__), set(HeatMap.__annotations__) - {"points"})
+        check_table(heat_map, HeatMap.__annotations__, sorted(HeatMap.__annotations__.keys() - {"points"}))
         _match(heat_map["cell"], known, "cell")
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in heat_map.items()}
         heat_map = HeatMap(**values)
@@ -125,13 +125,13 @@ def _read_panel(data: dict[str, Any], suite: str, known: list[str]) -> Panel:
     return Panel(f"{suite}-{data['name']}", data["title"], cells, tuple(statements), heat_map, kind, half)
 
 
-def _check(data: Any, known: set[str], needed: set[str]) -> None:
+def check_table(data: Any, known: Iterable[str], needed: Iterable[str] = (), what: str = "key") -> None:
     if not isinstance(data, dict):
-        raise UsageError(f"{data!r} is not a table of keys and values")
+        raise UsageError(f"{data!r:.80} is not a table of keys and values")
     for key in data:
         if key not in known:
-            raise unknown("key", key, known)
-    for key in sorted(needed):
+            raise unknown(what, key, known)
+    for key in needed:
         if key not in data:
             raise UsageError(f"{key} is missing")
 

@@ -28,7 +28,7 @@ from bipars.runs.reuse import check_reuse
 from bipars.settings.importing import foreign_code, require_agreed
 from bipars.settings.resolved import ResolvedConfig
 from bipars.settings.seeds import parse_seeds
-from bipars.suite.panels import Panel, read_panels
+from bipars.suite.panels import Panel, check_table, read_panels
 from bipars.suite.shipped import find_suite
 
 SUITE_KEYS = {"title", "seeds", "seeds_of", "steps", "settings", "grid", "panel"}
@@ -128,19 +128,20 @@ def merge_cells(known: dict[str, Cell], more: Iterable[Cell]) -> None:
 
 
 def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
-    _check_keys("key", data, SUITE_KEYS)
+    check_table(data, SUITE_KEYS)
     grids = data.get("grid", [])
     if not isinstance(grids, list) or not grids:
         raise UsageError("no [[grid]] in it, so nothing to run")
+    seeds_of = _value(data, "seeds_of", {}, 'seeds by method, such as {rcpo = "0-4"}')
     cells: dict[str, Cell] = {}
     tried: dict[Any, Spaces] = {}
     of_grid: list[list[Cell]] = []
     for number, grid in enumerate(grids, 1):
-        _check_keys(f"key in grid {number}", grid, GRID_KEYS)
+        check_table(grid, GRID_KEYS, what=f"key in grid {number}")
         try:
             settings = _merge(_settings(data), _settings(grid))
             common = {"seeds": data.get("seeds", "0"), "steps": data.get("steps")}
-            whole = {**common, **grid, "settings": settings, "seeds_of": _seeds_of(data, grid)}
+            whole = {**common, **grid, "settings": settings, "seeds_of": {} if "seeds" in grid else seeds_of}
             of_grid.append(list(_expand(whole, changes, tried)))
             for cell in of_grid[-1]:
                 if cell.name in cells:
@@ -162,7 +163,7 @@ def _read(path: Path, data: dict[str, Any], changes: Changes) -> Suite:
 
 def _pairs(grid: dict[str, Any], suite: str, members: list[Cell], cells: Iterable[Cell]) -> tuple[Panel, ...]:
     """A grid that says its `kind` is pairs of environment and terms: each a panel, with what it is measured against."""
-    kind, half = _text(grid, "kind", ""), _text(grid, "half", "")
+    kind, half = _text(grid, "kind"), _text(grid, "half")
     if not kind:
         if half:
             raise UsageError(f"half is '{half}', but there is no kind; a grid of pairs has both")
@@ -188,22 +189,6 @@ def _task(cell: Cell) -> tuple[Any, ...]:
     return config.env, config.env_options, config.true_reward, config.steps
 
 
-def _seeds_of(data: dict[str, Any], grid: dict[str, Any]) -> dict[str, str]:
-    """Seeds by method, where a grid has none of its own."""
-    seeds = {} if "seeds" in grid else data.get("seeds_of", {})
-    if not isinstance(seeds, dict):
-        raise UsageError(f'seeds_of is {seeds!r:.80}; expected seeds by method, such as {{rcpo = "0-4"}}')
-    return seeds
-
-
-def _check_keys(what: str, data: Any, known: set[str]) -> None:
-    if not isinstance(data, dict):
-        raise UsageError(f"a [[grid]] is {data!r}; expected keys and values")
-    for key in data:
-        if key not in known:
-            raise unknown(what, key, known)
-
-
 def _check_source(cell: Cell, cells: dict[str, Cell]) -> None:
     assert cell.weights_from is not None
     source = cells.get(cell.weights_from)
@@ -224,7 +209,7 @@ def _expand(grid: dict[str, Any], changes: Changes, tried: dict[Any, Spaces]) ->
     for env, term, method in product(_names(grid, "env"), _terms(grid), _names(grid, "method")):
         seeds = parse_seeds(str(changes.seeds or grid["seeds_of"].get(method, grid["seeds"])))
         label = _text(grid, "label", "{method}").replace("{method}", method)
-        parts = (env, _text(grid, "name", "") or "+".join(term) or "none", label)
+        parts = (env, _text(grid, "name") or "+".join(term) or "none", label)
         name = "/".join(part.replace(":", "-").replace("/", "-") for part in parts)
         check_cell_name(name)
         try:
@@ -251,11 +236,20 @@ def check_directory_name(what: str, name: str) -> None:
         raise UsageError(f"{what} is called {name!r:.80}; expected a plain name of at most {LONGEST_PART} bytes")
 
 
+def _value(data: dict[str, Any], key: str, otherwise: Any, expected: str) -> Any:
+    """One value of a table, of the same type as what stands in for it."""
+    value = data.get(key, otherwise)
+    if not isinstance(value, type(otherwise)):
+        raise UsageError(f"{key} is {value!r:.80}; expected {expected}")
+    return value
+
+
 def _settings(data: dict[str, Any]) -> dict[str, Any]:
-    settings = data.get("settings", {})
-    if not isinstance(settings, dict):
-        raise UsageError(f"settings is {settings!r}; expected keys and values of the configuration")
-    return settings
+    return _value(data, "settings", {}, "keys and values of the configuration")
+
+
+def _text(data: dict[str, Any], key: str, otherwise: str = "") -> str:
+    return _value(data, key, otherwise, "text")
 
 
 def _merge(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -286,15 +280,8 @@ def _terms(grid: dict[str, Any]) -> list[list[str]]:
     return terms
 
 
-def _text(grid: dict[str, Any], key: str, otherwise: str) -> str:
-    value = grid.get(key, otherwise)
-    if not isinstance(value, str):
-        raise UsageError(f"{key} is {value!r}; expected text")
-    return value
-
-
 def _source(grid: dict[str, Any], env: str, terms: list[str]) -> str | None:
-    text = _text(grid, "weights_from", "")
+    text = _text(grid, "weights_from")
     try:
         return text.format(env=env, term="+".join(terms)) or None
     except (KeyError, IndexError, ValueError) as error:

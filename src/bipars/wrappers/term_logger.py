@@ -177,20 +177,13 @@ class VectorTermLogger(TermLogger, VectorWrapper):
         which = np.flatnonzero(taken)
         values, true = np.zeros((self.num_envs, len(self.terms))), np.zeros(self.num_envs)
         if len(which):
-            infos = [self._info_of(info, int(env)) for env in which]
-            reached = [self._reached(obs, info, int(env)) for env in which]
+            over = np.asarray(info.get("_final_obs", np.zeros(self.num_envs, bool)))  # where an episode has begun anew
+            final = info.get("final_info", info)
+            infos = [StepInfo(final if over[env] else info, int(env)) for env in which]
+            reached = [info["final_obs"][env] if over[env] else pick(obs, int(env)) for env in which]
             steps = pick(self._obs, which), pick(np.asarray(actions), which), stack(reached)
             values[which], true[which] = self.evaluator.several(*steps, np.asarray(reward)[which], infos)
         return values, true
-
-    def _reached(self, obs: Any, info: Mapping[str, Any], env: int) -> Any:
-        """The state reached, where an episode has begun anew in the same step."""
-        over = "final_obs" in info and bool(info["_final_obs"][env])
-        return info["final_obs"][env] if over else pick(obs, env)
-
-    def _info_of(self, info: Mapping[str, Any], env: int) -> Mapping[str, Any]:
-        over = "final_info" in info and bool(np.asarray(info.get("_final_obs", [False] * self.num_envs))[env])
-        return StepInfo(info["final_info"] if over else info, env)
 
     def _report(
         self,
