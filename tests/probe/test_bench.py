@@ -3,9 +3,8 @@
 import pytest
 
 from bipars.bench import growth, methods, mujoco
-from bipars.bench.child import apart
 from bipars.bench.growth import LINES, Point, slopes
-from bipars.bench.updates import HURRY, measure_updates
+from bipars.bench.measure import HURRY, apart, measure_updates
 from bipars.cli import main
 
 TINY = {"update_period": 200, "num_envs": 4, "gradient_steps": 2, "batch_size": 32}

@@ -8,9 +8,7 @@ import time
 from importlib.util import find_spec
 from typing import Any
 
-from bipars.bench.child import apart
-from bipars.bench.peer import make_peer
-from bipars.bench.updates import measure_updates
+from bipars.bench.measure import apart, make_peer, measure_updates
 from bipars.runtime import use_cores
 
 METHODS: dict[str, dict[str, Any]] = {

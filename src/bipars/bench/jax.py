@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bipars.bench.child import apart
+from bipars.bench.measure import apart
 from bipars.errors import UsageError
 from bipars.metrics import with_tables
 from bipars.runs.files import read_json, write_json

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bipars.bench.child import apart
 from bipars.bench.growth import LINES, Line, Point, measure_line, slopes
-from bipars.bench.updates import HURRY, measure_updates
+from bipars.bench.measure import HURRY, apart, measure_updates
 from bipars.errors import unknown
 from bipars.methods import METHODS
 from bipars.results.formats import csv_text

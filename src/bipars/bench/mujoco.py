@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bipars.bench.child import apart
-from bipars.bench.peer import make_peer
+from bipars.bench.measure import apart, make_peer
 from bipars.errors import UsageError
 from bipars.runtime import keep_freed_memory, use_cores
 

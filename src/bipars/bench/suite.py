@@ -6,7 +6,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from bipars.bench.child import apart
+from bipars.bench.measure import apart
 
 SIZES = (1_000, 10_000)
 GRID = """

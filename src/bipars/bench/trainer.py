@@ -22,7 +22,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from bipars.bench.child import apart
+from bipars.bench.measure import apart
 from bipars.bench.sweep import Training
 from bipars.errors import UsageError, unknown
 from bipars.metrics import with_tables
