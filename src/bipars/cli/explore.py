@@ -33,6 +33,9 @@ class List:
         return 0
 
 
+LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
+
+
 @dataclass(frozen=True)
 class Demo:
     """Three reward terms on cart-pole, used in three ways side by side, with advice on each."""
@@ -43,9 +46,36 @@ class Demo:
     """Cores to use, one per run; 0 takes all."""
 
     def run(self) -> int:
-        from bipars.cli.demo import run_demo
+        """Trains, prints a verdict, writes curves.png and report.html. Started again, it goes on where it was."""
+        from bipars.report.build import write_report
+        from bipars.report.curves import plot_curves
+        from bipars.report.text import show_results
+        from bipars.results.panels import collect
+        from bipars.runs.root import check_root
+        from bipars.suite.finish import DONE, finish, local_engine, runner_of
+        from bipars.suite.manifest import is_suite, record
+        from bipars.suite.plan import load_suite
 
-        return run_demo(self.out, count_workers(self.workers))
+        print("cart-pole pays -1 when the pole falls. Somebody added three terms: `upright` pays for a small angle,")
+        print("`harmful` takes 0.1 for every push that rights the pole, and `noise` is drawn at random.")
+        print("Which should count? Training without them, with them, and with weights that are learned ...")
+        suite = load_suite("demo")
+        if not is_suite(self.out):
+            check_root(self.out)
+        with runner_of(self.out):
+            runs = record(self.out, suite, ["demo"]).runs(self.out)
+            status = finish(runs, self.out, local_engine(count_workers(self.workers)), f"bipars demo --out {self.out}")
+        if status != DONE:
+            return status
+        picture = self.out / "curves.png"
+        by_label = {
+            label: [run.directory for run in runs if run.config.method == method] for method, label in LABELS.items()
+        }
+        plot_curves(by_label, "cart-pole with three terms", picture)
+        show_results(runs, self.out)
+        print(f"\nCurves: {picture}")
+        print(f"Report: {write_report(collect(self.out))}")
+        return 0
 
 
 @dataclass(frozen=True)

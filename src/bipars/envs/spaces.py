@@ -71,12 +71,15 @@ def observation_size(space: Space[Any], where: str = "observation space") -> int
             return math.prod(space.shape)
         case spaces.MultiDiscrete():
             return int(space.nvec.sum())
-        case spaces.Dict():
-            return sum(observation_size(part, f"{where}[{key!r}]") for key, part in space.spaces.items())
-        case spaces.Tuple():
-            return sum(observation_size(part, f"{where}[{i}]") for i, part in enumerate(space.spaces))
+        case spaces.Dict() | spaces.Tuple():
+            return sum(observation_size(part, f"{where}[{key!r}]") for key, part in _parts(space))
         case _:
             raise UsageError(f"{where} is {space}, which is not supported; supported are {SUPPORTED_OBSERVATIONS}")
+
+
+def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, Space[Any]]]:
+    """Each with the key under which an observation has it."""
+    return list(space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces))
 
 
 def without_unusable(space: Space[Any], where: str = "observation") -> tuple[Space[Any], list[str]]:
@@ -107,10 +110,8 @@ def images(space: Space[Any], where: str = "observation") -> list[tuple[str, int
             size, axes = math.prod(space.shape), len(space.shape)
             picture = axes == 3 or (axes == 2 and space.dtype == np.uint8)
             return [(where, size)] if picture and size >= SMALLEST_IMAGE else []
-        case spaces.Dict():
-            return [image for key, part in space.spaces.items() for image in images(part, f"{where}[{key!r}]")]
-        case spaces.Tuple():
-            return [image for i, part in enumerate(space.spaces) for image in images(part, f"{where}[{i}]")]
+        case spaces.Dict() | spaces.Tuple():
+            return [image for key, part in _parts(space) for image in images(part, f"{where}[{key!r}]")]
     return []
 
 
@@ -126,11 +127,8 @@ def flatten(space: Space[Any], value: Any, lead: int = 1, xp: Any = np) -> Any:
             shifted = (xp.asarray(value) - space.start).reshape(*np.shape(value)[:lead], -1)
             parts = [_one_hot(shifted[..., i], int(n)) for i, n in enumerate(space.nvec.reshape(-1))]
             return xp.concatenate(parts, axis=-1)
-        case spaces.Dict():
-            parts = [flatten(part, value[key], lead, xp) for key, part in space.spaces.items()]
-            return xp.concatenate(parts, axis=-1)
-        case spaces.Tuple():
-            parts = [flatten(part, item, lead, xp) for part, item in zip(space.spaces, value, strict=True)]
+        case spaces.Dict() | spaces.Tuple():
+            parts = [flatten(part, value[key], lead, xp) for key, part in _parts(space)]
             return xp.concatenate(parts, axis=-1)
     raise AssertionError(space)
 
@@ -147,12 +145,11 @@ def unflatten(space: Space[Any], flat: Any, xp: Any = np) -> Any:
             ends = np.cumsum(space.nvec.reshape(-1))
             chosen = [part.argmax(axis=-1) for part in xp.split(flat, ends[:-1], axis=-1)]
             return xp.stack(chosen, axis=-1).reshape(*lead, *space.shape) + space.start
-        case spaces.Dict():
-            parts = _split(flat, list(space.spaces.values()), xp)
-            return {key: unflatten(space[key], part, xp) for key, part in zip(space.spaces, parts, strict=True)}
-        case spaces.Tuple():
-            parts = _split(flat, list(space.spaces), xp)
-            return tuple(unflatten(part, piece, xp) for part, piece in zip(space.spaces, parts, strict=True))
+        case spaces.Dict() | spaces.Tuple():
+            ends = np.cumsum([observation_size(part) for _, part in _parts(space)])
+            pieces = zip(_parts(space), xp.split(flat, ends[:-1], axis=-1), strict=True)
+            found = {key: unflatten(part, piece, xp) for (key, part), piece in pieces}
+            return found if isinstance(space, spaces.Dict) else tuple(found.values())
     raise AssertionError(space)
 
 
@@ -262,11 +259,6 @@ def _one_hot(index: Any, size: int) -> Any:
     return (index[..., None] == np.arange(size)).astype(np.float32)
 
 
-def _split(flat: Any, parts: list[Space[Any]], xp: Any) -> list[Any]:
-    ends = np.cumsum([observation_size(part) for part in parts])
-    return xp.split(flat, ends[:-1], axis=-1)
-
-
 def batched(space: Space[Any], value: Any, what: str = "observation", many: bool = True) -> bool:
     """Whether `value` is many elements of the space, on a leading axis; an error where it is neither one nor many.
 
@@ -276,13 +268,12 @@ def batched(space: Space[Any], value: Any, what: str = "observation", many: bool
         case spaces.Dict():
             if not isinstance(value, Mapping) or not set(space.spaces) <= set(value):
                 raise UsageError(f"{what} is {value!r:.80}; expected a dict with the keys {list(space.spaces)}")
-            parts = [(part, value[key], f"{what}[{key!r}]") for key, part in space.spaces.items()]
-            return all([batched(*part, many) for part in parts])  # noqa: C419 (check each)
         case spaces.Tuple():
             if not isinstance(value, (tuple, list)) or len(value) != len(space.spaces):
                 raise UsageError(f"{what} is {value!r:.80}; expected a tuple of {len(space.spaces)}")
-            parts = [(part, value[i], f"{what}[{i}]") for i, part in enumerate(space.spaces)]
-            return all([batched(*part, many) for part in parts])  # noqa: C419 (check each)
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        found = [batched(part, value[key], f"{what}[{key!r}]", many) for key, part in _parts(space)]
+        return all(found)
     try:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths
