@@ -21,13 +21,13 @@ def require_positive(owner: str, settings: object, *names: str) -> None:
     """None is for its type to refuse."""
     for name in names:
         value = getattr(settings, name)
-        require(value is None or 0 < value < math.inf, f"{owner}.{name}", value, "a positive number")
+        require(value is None or (math.isfinite(value) and value > 0), f"{owner}.{name}", value, "a positive number")
 
 
 def require_not_negative(owner: str, settings: object, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
-        require(0 <= value < math.inf, f"{owner}.{name}", value, "a number of at least 0")
+        require(math.isfinite(value) and value >= 0, f"{owner}.{name}", value, "a number of at least 0")
 
 
 def require_share(owner: str, settings: object, *names: str) -> None:
