@@ -45,7 +45,6 @@ def measure_fast(task: str, num_envs: int, threads: int, steps: int = STEPS) -> 
 
 
 def measure_gymnasium(task: str, num_envs: int, steps: int = STEPS) -> float:
-    """Gymnasium's SyncVectorEnv."""
     _hush()
     import gymnasium
 

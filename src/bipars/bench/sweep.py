@@ -59,8 +59,6 @@ TASKS = (
 
 @dataclass(frozen=True)
 class Training:
-    """One training, finished."""
-
     env: str
     kind: str
     """trial, learned or again."""

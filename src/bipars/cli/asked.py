@@ -100,7 +100,6 @@ def given(flags: Any) -> dict[str, Any]:
 
 
 def flag(path: str) -> str:
-    """What a setting is called on the command line."""
     path = path.removeprefix("config.")
     return FLAGS.get(path, f"--{path}".replace("_", "-"))
 

@@ -89,12 +89,10 @@ def register(family: EnvironmentFamily) -> None:
 
 
 def families() -> tuple[EnvironmentFamily, ...]:
-    """All that are registered."""
     return tuple(dict.fromkeys(_FAMILIES.values()))
 
 
 def known_names() -> list[str]:
-    """What they are called, in the order of the alphabet."""
     return sorted((family.name for family in families() if family.name != ANY), key=str.lower)
 
 

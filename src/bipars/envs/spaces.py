@@ -216,7 +216,6 @@ def native_actions(space: Space[Any]) -> Callable[[Any], Any]:
 
 
 def native_action(space: Space[Any], action: Any) -> Any:
-    """Actions as the environment takes them."""
     return native_actions(space)(action)
 
 

@@ -94,7 +94,6 @@ class Async(_PlainInfo, AsyncVectorEnv):
 
 
 def ended(status: int) -> str:
-    """How a process ended, in words."""
     if status >= 0:
         return f"ended with exit status {status}"
     return f"died with signal {-status} ({signal.Signals(-status).name})"

@@ -3,6 +3,7 @@
 Nothing here computes in JAX: other libraries call it at every step.
 """
 
+import copy
 import json
 import os
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from bipars.settings.resolved import ResolvedWeights
 from bipars.terms.steps import StepSpaces, StepTerms
 from bipars.terms.term import RewardTerm
 from bipars.terms.true_reward import TrueReward
-from bipars.wrappers.term_logger import EnvTermLogger, ShapedVectorEnv, VectorTermLogger, logger_for, single_spaces
+from bipars.wrappers.term_logger import ShapedVectorEnv, VectorTermLogger, logger_for, single_spaces
 
 FORMAT = "bipars weight function 1"
 
@@ -111,7 +112,7 @@ class FrozenWeights(Protocol):
     def __call__(self, observation: Any, action: Any) -> np.ndarray: ...
 
 
-class ShapedEnv(EnvTermLogger):
+class ShapedEnv(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
     """An environment whose reward is the true reward plus every term times its learned, frozen weight.
 
     `info` reports the true reward, each term and each weight of the step.
@@ -125,19 +126,37 @@ class ShapedEnv(EnvTermLogger):
         true_reward: TrueReward,
         term_params: Sequence[Any] = (),
     ) -> None:
-        given = {"terms": terms, "true_reward": true_reward, "term_params": term_params}
-        self._wrap(env, weight_function=weight_function, **given)
-        self._log_by(frozen_evaluator(env, weight_function, terms, true_reward, term_params), env)
-        self.weight_function = weight_function
+        gymnasium.utils.RecordConstructorArgs.__init__(
+            self, weight_function=weight_function, terms=terms, true_reward=true_reward, term_params=term_params
+        )
+        gymnasium.Wrapper.__init__(self, env)
+        self.evaluator = frozen_evaluator(env, weight_function, terms, true_reward, term_params)
+        self.weight_function, self.terms = weight_function, tuple(terms)
+        self._obs: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self._obs = copy.deepcopy(obs)  # environments may write into what they returned
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        next_obs, reward, terminated, truncated, info = self.env.step(action)
+        values, true = self.evaluator.one(self._obs, action, next_obs, float(reward), info, self.np_random)
+        weights = self.weight_function(self._obs, action)
+        info = {**info, "true_reward": true}
+        for term, value, weight in zip(self.terms, values, weights, strict=True):
+            info |= {f"term/{term.name}": float(value), f"weight/{term.name}": float(weight)}
+        self._obs = copy.deepcopy(next_obs)
+        return next_obs, true + float(weights @ values), terminated, truncated, info
 
 
 def shape(
     env: Any, weight_function: FrozenWeights, terms: Sequence[RewardTerm], true_reward: TrueReward, params: Any
 ) -> Any:
     """An environment of whatever kind with the true reward plus every term times its frozen weight."""
-    kind = logger_for(env)  # or an error that says what would do
-    if kind is EnvTermLogger:
+    if isinstance(env, gymnasium.Env):
         return ShapedEnv(env, weight_function, terms, true_reward, params)
+    kind = logger_for(env)  # or an error that says what would do
     evaluator = frozen_evaluator(env, weight_function, terms, true_reward, params)
     if kind is VectorTermLogger:
         return ShapedVectorEnv.around(env, evaluator, weight_function)

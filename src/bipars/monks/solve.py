@@ -32,7 +32,6 @@ class Plan:
 
 
 def most_monks(portions: int) -> int:
-    """How many monks the game is solved for."""
     return int(log(LARGEST_TREE) / log(portions))
 
 

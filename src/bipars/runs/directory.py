@@ -222,7 +222,6 @@ class RunDirectory:
 
     @property
     def error(self) -> str:
-        """Why it failed."""
         try:
             error = str(self.read_json(self.error_file).get("error", f"see {self.error_file}"))
             return printable(error[:LONGEST_ERROR])

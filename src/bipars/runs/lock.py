@@ -42,7 +42,6 @@ def _try(handle: int) -> bool:
 
 
 def held(file: Path) -> bool:
-    """Whether a live process holds the lock."""
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -12,6 +12,8 @@ import torch
 from stable_baselines3.common.utils import obs_as_tensor
 from torch import Tensor, nn
 
+from bipars.terms.call import pick
+
 LEARNING_RATE = 1e-3
 """Of the recipe's critics."""
 MINIBATCHES = 8
@@ -66,8 +68,3 @@ def as_tensors(obs: Any, device: torch.device) -> Any:
     """Observations on the device, of a dict those of every key."""
     first = next(iter(obs.values())) if isinstance(obs, dict) else obs
     return obs if torch.is_tensor(first) else obs_as_tensor(obs, device)
-
-
-def pick(obs: Any, index: Tensor) -> Any:
-    """Some of the observations, of a dict those of every key."""
-    return {key: value[index] for key, value in obs.items()} if isinstance(obs, dict) else obs[index]

@@ -26,11 +26,12 @@ from bipars.nets.running import ReturnScale, RunningMoments
 from bipars.nets.spaces import Spaces
 from bipars.nets.weights import WeightFunction
 from bipars.rollout.batch import Batch
-from bipars.sb3.critics import LEARNING_RATE, PIECE, Critics, pick
+from bipars.sb3.critics import LEARNING_RATE, PIECE, Critics
 from bipars.sb3.meta_gradient import LogProbability, Samples, advantage_cotangent, true_gradient, weights_gradient
 from bipars.sb3.rollout import Rollout
 from bipars.sb3.weights import Weights, numpy
 from bipars.settings.resolved import ResolvedConfig
+from bipars.terms.call import pick
 from bipars.terms.steps import StepSpaces
 from bipars.upper.evidence import PARTS, Evidence, Found, best_weights
 from bipars.wrappers.term_logger import stack
@@ -52,8 +53,6 @@ class Knowledge(NamedTuple):
 
 
 class Advantages(NamedTuple):
-    """Of one rollout."""
-
     modified: Float[Array, "time env"]
     modified_target: Float[Array, "time env"]
     true: Float[Array, " sample"]
@@ -127,7 +126,6 @@ class UpperLevel:
 
     @property
     def climbs(self) -> bool:
-        """Whether phi takes steps in this round."""
         if self.by_evidence:
             return self.known and self.config.weights.form != "scalar"
         return self.config.learns_weights

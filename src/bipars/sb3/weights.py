@@ -51,7 +51,6 @@ class Deviation(nn.Module):
 
     @property
     def pairs(self) -> list[list[Tensor]]:
-        """Weight and bias of each layer."""
         return [list(layer.parameters()) for layer in self.layers]
 
     def encoded(self, action: Tensor, dtype: torch.dtype) -> Tensor:

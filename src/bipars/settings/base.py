@@ -119,7 +119,6 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _describe(hint: Any) -> str:
-    """A type in words."""
     words = {int: "a whole number", float: "a number", str: "text", bool: "True or False", types.NoneType: "none"}
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return " or ".join(map(_describe, typing.get_args(hint)))

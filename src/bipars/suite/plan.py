@@ -75,7 +75,6 @@ AS_WRITTEN = Changes()
 
 
 def load_suite(name: str, changes: Changes = AS_WRITTEN) -> Suite:
-    """A shipped suite by name, or one from a file of your own."""
     path = find_suite(name)
     try:
         content = read_file(path)

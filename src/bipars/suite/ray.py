@@ -37,8 +37,6 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Reply:
-    """How a task ended."""
-
     state: Literal["ended", "paused", "stopped", "full", "send files"]
     files: Files | None = None
     """All files of the run, where it did not run in their home."""

@@ -22,7 +22,6 @@ def template() -> str:
 
 
 def find_suite(name: str) -> Path:
-    """A shipped suite by its name, or a file of your own."""
     path = shipped().get(name, Path(name))
     if not path.is_file():
         raise no_suite("suite", name, shipped())

@@ -56,8 +56,6 @@ def existing(runs: Iterable[RunDirectory]) -> list[PlannedRun]:
 
 
 class Running(NamedTuple):
-    """A run that is under way."""
-
     run: PlannedRun
     row: dict[str, Any]
     """Its newest row of metrics."""
@@ -65,8 +63,6 @@ class Running(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a set of runs stands."""
-
     done: int
     failed: int
     total: int

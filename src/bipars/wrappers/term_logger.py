@@ -90,24 +90,20 @@ class TermLogger:
         """A table of what was seen so far."""
         return self.log.summary()
 
-    def _columns(self, true: Any, values: np.ndarray, weights: np.ndarray | None = None) -> dict[str, Any]:
-        """What `info` has of a step, of one environment or of each."""
-        columns = {"true_reward": true} | {
-            f"term/{name}": values[..., k] for k, name in enumerate(self.evaluator.names)
-        }
-        if weights is not None:
-            columns |= {f"weight/{name}": weights[..., k] for k, name in enumerate(self.evaluator.names)}
-        return columns
+    def _columns(self, kind: str, values: np.ndarray) -> dict[str, Any]:
+        """(..., term), by the keys that `info` has for them."""
+        return {f"{kind}/{name}": values[..., k] for k, name in enumerate(self.evaluator.names)}
 
     def _shape(
         self, reward: Any, true: np.ndarray, values: np.ndarray, obs: Any, actions: Any
     ) -> tuple[Any, dict[str, np.ndarray]]:
         """The rewards that the trainer gets of several environments, and the columns of `info`."""
+        columns = {"true_reward": true} | self._columns("term", values)
         if self.weight_function is None:
-            return reward, self._columns(true, values)
+            return reward, columns
         weights = self.weight_function(obs, actions)
         shaped = (true + np.sum(weights * values, axis=-1)).astype(np.asarray(reward).dtype)
-        return shaped, self._columns(true, values, weights)
+        return shaped, columns | self._columns("weight", weights)
 
 
 class EnvTermLogger(TermLogger, gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordConstructorArgs):
@@ -127,13 +123,9 @@ class EnvTermLogger(TermLogger, gymnasium.Wrapper[Any, Any, Any, Any], gymnasium
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         next_obs, reward, terminated, truncated, info = self.env.step(action)
         values, true = self.evaluator.one(self._obs, action, next_obs, float(reward), info, self.np_random)
-        weights = None
-        if self.weight_function is not None:
-            weights = self.weight_function(self._obs, action)
-            reward = true + float(weights @ values)
         self._obs = copy.deepcopy(next_obs)
         ended = self.log.add(np.array([true]), values[None], np.array([terminated or truncated]))
-        info = {**info, **{key: float(x) for key, x in self._columns(true, values, weights).items()}}
+        info = {**info, "true_reward": true, **{key: float(x) for key, x in self._columns("term", values).items()}}
         if 0 in ended:
             info[ENDED] = ended[0]
         return next_obs, reward, terminated, truncated, info
@@ -240,7 +232,6 @@ def make_terms(terms: Terms, env: str) -> tuple[RewardTerm, ...]:
 
 
 def environment_title(env: Any) -> str:
-    """What to call an environment of whatever kind."""
     spec = env.get_attr("spec", 0)[0] if is_vec_env(env) else getattr(env, "spec", None)
     if spec is not None:
         return str(spec.id)
@@ -249,7 +240,6 @@ def environment_title(env: Any) -> str:
 
 
 def logger_for(env: Any) -> type[TermLogger]:
-    """The kind of logger that an environment needs."""
     if isinstance(env, gymnasium.Env):
         return EnvTermLogger
     if isinstance(env, VectorEnv):
