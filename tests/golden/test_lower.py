@@ -12,7 +12,8 @@ from bipars.envs import CartPole
 from bipars.envs.base import StepResult
 from bipars.lower.advantages import values
 from bipars.lower.base import ALONE
-from bipars.lower.ppo import FARTHEST, PPO, spread, stay_close
+from bipars.lower.control import NoUpper
+from bipars.lower.ppo import FARTHEST, FINAL, PPO, spread, stay_close
 from bipars.nets.mlp import make_mlp, ravel, to_numpy
 from bipars.nets.policies import HyperPolicy, NormalisedPolicy, log_prob_of_sample, make_policy
 from bipars.nets.running import Scale
@@ -261,6 +262,32 @@ def test_a_round_that_moves_the_policy_much_too_far_is_taken_back():
     assert np.array_equal(ravel(far.policy), ravel(old.policy))
     assert float(far.rate) < float(old.rate)
     assert np.array_equal(ravel(stay_close(old.policy, moved, jnp.asarray(np.nan), 0.02).policy), ravel(old.policy))
+
+
+@pytest.mark.parametrize("target_kl", [None, 0.02])
+def test_steps_shrink_towards_the_end_where_the_step_size_is_adapted(target_kl):
+    config = PPOConfig(
+        policy_hidden=(4,), value_hidden=(4,), num_envs=4, update_period=40, gradient_steps=2, batch_size=8,
+        target_kl=target_kl,
+    )  # fmt: skip
+    lower = PPO(config, Spaces(4, DiscreteActions(2)))
+    nothing, env = no_weights(0), CartPole()
+    learner = lower.init(jax.random.key(0), nothing, None)
+    sampler = JaxSampler(env, (), 4, 40, episodes=2)
+    batch = sampler.run(lower.act(learner, nothing), sampler.reset(jax.random.key(1)), jax.random.key(2))[1]
+
+    def way(progress):
+        prepared, data = lower.prepare(learner, nothing, batch, jnp.asarray(progress))
+        moved = lower.learn(prepared, NoUpper(nothing), data, jax.random.key(3), ALONE).learner
+        return float(jnp.linalg.norm(ravel(moved.policy) - ravel(learner.policy)))
+
+    full, settled, half, last = (way(progress) for progress in (0.0, 1 - FINAL, 1 - FINAL / 2, 1.0))
+    assert full == settled > 0
+    if target_kl is None:
+        assert half == last == full
+    else:
+        assert 0.4 * full < half < 0.6 * full
+        assert last == 0
 
 
 @pytest.mark.parametrize(("total", "envs"), [(2048, 2), (2048, 8), (8192, 8), (4096, 4), (6144, 6), (40, 2)])

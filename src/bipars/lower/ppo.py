@@ -38,6 +38,8 @@ RATES = 0.01, 1.0
 """Between which `target_kl` moves the step size, in units of the one that is set."""
 FARTHEST = 5.0
 """A round that has moved the policy by so many times `target_kl` is taken back."""
+FINAL = 0.5
+"""The part of the run, the last one, over which steps shrink to 0, with `target_kl`."""
 
 
 class Learner(NamedTuple):
@@ -156,9 +158,10 @@ class PPO:
         """The steps of theta, each with what the hook does after it; and, by themselves, the critics'."""
         own = learner._replace(critics=(), critic_optimisers=(), scales=None)  # type: ignore[arg-type]
         values, samples = (learner.critics, learner.critic_optimisers), data.samples
+        rate = data.rate if self.config.target_kl is None else data.rate * settle(data.progress)
         (own, upper, kept, log), (critics, optimisers, value_log) = at_once(
             self.threads > 1,
-            lambda: self._policy_steps(own, upper, samples, data.own, data.rate, key, hook=hook),
+            lambda: self._policy_steps(own, upper, samples, data.own, rate, key, hook=hook),
             lambda: self._value_steps(values, samples.obs, data.value_targets, data.own, key, hook=hook),
         )
         learner = own._replace(critics=critics, critic_optimisers=optimisers, scales=learner.scales)
@@ -294,6 +297,11 @@ class PPO:
 def spread(total: int, number: int) -> np.ndarray:
     """So many places of a batch, at most, the same ones always. Every k-th would be of a few environments alone."""
     return np.sort(np.random.default_rng(0).permutation(total)[:number])
+
+
+def settle(progress: Float[Array, ""]) -> Float[Array, ""]:
+    """The length of steps: with full ones to the end, a policy walks about its best, and may end far from it."""
+    return jnp.minimum((1 - progress) / FINAL, 1.0)
 
 
 def stay_close(old: Theta, moved: Learner, kl: Float[Array, ""], target: float) -> Learner:

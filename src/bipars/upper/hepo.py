@@ -97,12 +97,14 @@ class PolicyPair:
     def prepare(
         self, pair: Pair, weights: WeightFunction, batch: Batch, progress: Float[Array, ""]
     ) -> tuple[Pair, PairData]:
-        scales, data = self._prepare(pair, weights, batch)
+        scales, data = self._prepare(pair, weights, batch, progress)
         learners = (learner._replace(scales=newer) for learner, newer in zip(pair, scales, strict=True))
         return Pair(*learners), data
 
     @compiled
-    def _prepare(self, pair: Pair, weights: WeightFunction, batch: Batch) -> tuple[tuple[Any, Any], PairData]:
+    def _prepare(
+        self, pair: Pair, weights: WeightFunction, batch: Batch, progress: Float[Array, ""]
+    ) -> tuple[tuple[Any, Any], PairData]:
         # Both have seen the same observations, so they are normalised alike.
         obs, config = normalise(pair.own.scales, batch.obs), self.ppo.config
         z = weights(obs, batch.action)
@@ -118,7 +120,8 @@ class PolicyPair:
 
         def data(advantage: Array, targets: Array, mask: Array) -> UpdateData:
             split = tuple(jnp.split(targets.reshape(-1, 2), 2, axis=1))
-            return update_data(obs, batch, advantage, true, split, z, jnp.ones(()), {}, mask)
+            found = update_data(obs, batch, advantage, true, split, z, jnp.ones(()), {}, mask)
+            return found._replace(progress=progress)
 
         gap = improvement(own[..., TRUE], other[..., TRUE], first) / unit
         halves = data(both, own_targets, first), data(heuristic, other_targets, 1 - first)
