@@ -18,7 +18,8 @@ from bipars.results.comparison import FEWEST_SEEDS, SAME_WITHIN, Comparison, Est
 from bipars.results.direction import KNOWN, NOTHING, SHORT
 from bipars.results.panels import Collection, Panel
 from bipars.results.summary import short_name
-from bipars.results.verdict import Judgement, Verdict, judgements
+from bipars.results.verdict import Judgement, judgements
+from bipars.results.wording import Verdict
 
 NAMES = {
     "learned": "learned weights",
@@ -173,7 +174,7 @@ def _gain(gain: Comparison | None) -> str:
     return "shown" if gain.gain else {"worse": "a loss", "unclear": "too few seeds"}.get(gain.outcome, "none")
 
 
-def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
+def _rivals(returns: Mapping[str, Estimate]) -> list[dict[str, Any]]:
     """The returns on one scale."""
     low, high = min(e.low for e in returns.values()), max(e.high for e in returns.values())
     digits = digits_for(*(x for e in returns.values() for x in (e.low, e.high)))

@@ -164,6 +164,18 @@ def judge_use(mean: tuple[float, float], states: tuple[float, float], share: flo
     return "unsure"
 
 
+def still_rising(cell: Cell) -> bool:
+    """Whether the last quarter of training earned more than the one before: by 5 % of all that was ever gained, and by
+    two standard errors."""
+    curve = np.nanmean(cell.curves("evaluation_return")[1], axis=0)
+    quarter = max(1, len(curve) // 4)
+    before, after = curve[-2 * quarter : -quarter], curve[-quarter:]
+    if not len(before):
+        return False
+    error = np.sqrt((before.var() + after.var()) / quarter)
+    return bool(after.mean() - before.mean() > max(0.05 * np.ptp(curve), 2 * error))
+
+
 def return_range(cells: list[Cell]) -> float:
     values = [row["evaluation_return"] for c in cells for r in c.evaluated for row in r.evaluations]
     return max(values) - min(values)
