@@ -103,7 +103,7 @@ def test_a_true_reward_that_is_never_seen_tells_nothing_of_any_term():
     report = agent.report()
     assert [v.advice for v in report.verdicts] == ["unsure", "drop", "drop"]
     assert report.together.startswith("Nothing can be said about any single term: the true return was 0 in every")
-    assert "It is the same as `toward`" in report.verdicts[1].evidence
+    assert "It is the same as 'toward'" in report.verdicts[1].evidence
 
 
 def test_compare_trains_every_rival_on_every_seed_once(tmp_path):

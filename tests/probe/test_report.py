@@ -429,8 +429,8 @@ def test_the_papers_statements_stand_beside_our_figures(tmp_path):
     assert "3 runs have not begun; go on with: bipars resume" in verdict_text(collection)
     (section,) = paper_beside(collection)
     assert section["panel"] == 0
-    assert section["rows"][0]["says"] == "MGL ends above PPO's line."
-    assert section["rows"][0]["verdict"] == "yes"
+    assert section["rows"][0][0] == "MGL ends above PPO's line."
+    assert section["rows"][0][-1] == "yes"
     page = write_report(collection).read_text()
     assert "MGL ends above PPO&#39;s line." in page
     (root / "suite.json").write_text("{")

@@ -71,7 +71,7 @@ def test_every_term_has_a_paragraph_of_its_own_and_all_together_is_said_once(tmp
     (judgement,) = judgements(collect(tmp_path).panels[0])
     assert [v.advice for v in judgement.verdicts] == ["keep", "reverse", "drop", "drop", "keep"]
     assert len({v.evidence for v in judgement.verdicts}) == 5
-    assert "It is the opposite of `toward`, up to scale: together they cancel" in judgement.verdicts[3].evidence
+    assert "It is the opposite of 'toward', up to scale: together they cancel" in judgement.verdicts[3].evidence
     text = " ".join(verdict_text(collect(tmp_path)).split())
     assert text.count("All 5 terms together, with learned weights: true return -0.01") == 1
     assert "without them, clearly more." in text
@@ -99,8 +99,8 @@ def test_copies_constants_and_zeros_are_named(tmp_path):
     a, b, zero, living = verdicts(collect(tmp_path).panels[0])
     assert (a.advice, a.headline) == ("keep", "helped")
     assert (b.advice, b.headline, b.strength) == ("drop", "same as a", "strong")
-    assert b.sentences == ("It is the same as `a`, up to scale: keep only that one.",)
-    assert "`b`" not in a.evidence  # it is said once
+    assert b.sentences == ("It is the same as 'a', up to scale: keep only that one.",)
+    assert "'b'" not in a.evidence  # it is said once
     assert (zero.advice, zero.headline) == ("drop", "always 0")
     assert living.advice == "keep"
     assert "It was -0.5 in every step: it rewards shorter episodes, no more." in living.evidence

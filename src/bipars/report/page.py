@@ -144,7 +144,6 @@ def _judgement(panel: Panel, judgement: Judgement, root: Path) -> dict[str, Any]
         "sentences": together.sentences,
         "nothing": together.silence is not None,
         "rivals": _rivals(together.returns),
-        "probabilities": _probabilities(together.comparisons),
         "notes": together.notes,
         "hints": hints(panel, judgement, root),
         "tested": any(v.gain is not None for v in judgement.verdicts),
@@ -160,7 +159,7 @@ def _verdict(v: Verdict) -> dict[str, Any]:
         "advice": v.advice,
         "strength": strength(v),
         "headline": v.headline,
-        "sentences": v.sentences,
+        "evidence": v.evidence,
         "t": "not recorded" if v.direction is None else f"{v.direction.t:+.1f}",
         "gain": _gain(v.gain),
         "weight": f"{w.mean.value:+.2g}",
@@ -185,25 +184,6 @@ def _rivals(returns: Mapping[str, Estimate]) -> list[dict[str, Any]]:
         if e is None and name in ("frozen", "scalars"):
             continue
         plot = e and {k: round(2 + (getattr(e, k) - low) * scale, 1) for k in ("low", "value", "high")}
-        text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "no such run"
+        text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "not trained"
         rows.append({"name": title, "text": text, "plot": plot, "own": name == "learned"})
     return rows
-
-
-def _probabilities(comparisons: Mapping[str, Comparison]) -> str:
-    """How often a seed of the one beats a seed of the other."""
-    asked = {
-        "plain": "with learned weights beats one without the terms",
-        "frozen": "with the frozen weights beats one without the terms",
-        "scalars": "with one number per term beats one without the terms",
-        "naive": "with learned weights beats one with the terms as written",
-        "written": "with the terms as written beats one without them",
-    }
-    parts = [f"{words}: {_chance(comparisons[name])}" for name, words in asked.items() if name in comparisons]
-    return f"Probability that an agent {'; '.join(parts)}." if parts else ""
-
-
-def _chance(c: Comparison) -> str:
-    if c.low == c.high == 0.5:
-        return "equal in every seed"
-    return f"{100 * c.probability:.0f} % ({100 * c.low:.0f} to {100 * c.high:.0f} %)"

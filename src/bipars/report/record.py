@@ -51,15 +51,15 @@ def _problems(collection: Collection, records: list[Record], damaged: Sequence[s
     ]
 
 
-def _cell(panel: str, cell: Cell) -> dict[str, Any]:
+def _cell(panel: str, cell: Cell) -> list[str]:
     states = [r.status for r in cell.records]
-    return {
-        "panel": panel,
-        "method": cell.title,
-        "seeds": ", ".join(str(r.config.seed) for r in cell.records),
-        "steps": f"{cell.config.steps:,}",
-        "state": ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
-    }
+    return [
+        panel,
+        cell.title,
+        ", ".join(str(r.config.seed) for r in cell.records),
+        f"{cell.config.steps:,}",
+        ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
+    ]
 
 
 def _about(record: Record) -> dict[str, Any]:

@@ -202,10 +202,10 @@ class Verdict:
     def sentences(self) -> tuple[str, ...]:
         if self.values.constant == 0:
             return (
-                f"It was 0 in all {self.values.count:,} steps we looked at: leave it out, or check how it is made.",
+                f"It was 0 in all {self.values.count:,} steps we looked at: leave it out, or check how it is computed.",
             )
         if self.copy is not None:
-            name = f"`{short_name(self.terms[self.copy.term])}`"
+            name = f"'{short_name(self.terms[self.copy.term])}'"
             if self.copy.opposite:
                 return (f"It is the opposite of {name}, up to scale: together they cancel out. Leave it out.",)
             return (f"It is the same as {name}, up to scale: keep only that one.",)
