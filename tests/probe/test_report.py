@@ -90,7 +90,7 @@ def test_a_run_without_evaluations(tmp_path, capsys):
     assert status == 0
     assert "No evaluation yet" in text
     assert "1 of 1 runs stopped before the end, the last at 0%; go on with: bipars resume" in text
-    assert "Without an evaluation" in (tmp_path / "report.html").read_text()
+    assert "No evaluation yet" in (tmp_path / "report.html").read_text()
 
 
 def test_failed_damaged_and_saved_runs_are_named_beside_the_rest(tmp_path, capsys):

@@ -207,7 +207,7 @@ def test_a_large_weight_is_no_evidence(tmp_path):
 
 
 def compared(outcome, faster=False):
-    return Comparison(outcome, 0.5, 0.4, 0.6, faster, 0)
+    return Comparison(outcome, faster, 0)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,10 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
         "title": f"bipars: {collection.root.resolve().name}",
         "standing": f"{collection.root.resolve().name}: {done} of {len(records)} runs finished, "
         f"{count} combination{'s' if count != 1 else ''} of task, terms and method.",
-        "notes": [{"text": line, "failed": line.startswith(("FAILED", "MISSING"))} for line in standing(collection)],
+        "notes": [
+            {"text": line, "failed": line.startswith(("FAILED", "MISSING"))}
+            for line in dict.fromkeys([*standing(collection), *damaged])
+        ],
         "panels": panels,
         "pairs": pairs_view(pairs_below(collection)),
         "known": f"{KNOWN:g}",
@@ -119,7 +122,7 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
         "fewest_seeds": FEWEST_SEEDS,
         "same_within": f"{100 * SAME_WITHIN:.0f}",
         "paper": paper_beside(collection),
-        "record": record(collection, damaged),
+        "record": record(collection),
         "footer": "Every figure of this page is also a picture and a table in a folder beside it.",
     }
 
