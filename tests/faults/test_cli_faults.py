@@ -43,6 +43,8 @@ def hangup():
             "'em' has no use for --upper.control-group (here False)",
         ),
         (["--weights-from", "nowhere"], "nowhere is not a run of bipars: it was not found"),
+        (["--sedes", "0"], "unknown argument '--sedes'. Did you mean --seeds? `bipars train --help-all`"),
+        (["--ppo.clop=1"], "unknown argument '--ppo.clop'. Did you mean --ppo.clip?"),
         (["--workers", "-1"], "--workers is -1; expected a number of cores"),
         (["--seeds", "0-999999999"], "more than 10,000"),
         (["--out", "/dev/null/runs"], "/dev/null/runs cannot be used: Not a directory"),

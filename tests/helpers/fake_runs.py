@@ -117,9 +117,18 @@ def add_transitions(root, terms):
 
 
 def fake_snapshots(
-    run, form="per-action", actions=2, terms=1, steps=30, normalise=False, unit=None, simplex=False, evidence=False
+    run,
+    form="per-action",
+    actions=2,
+    terms=1,
+    steps=30,
+    normalise=False,
+    unit=None,
+    simplex=False,
+    evidence=False,
+    reach=1.0,
 ):
-    """Ten snapshots of a random weight function, random states, and an episode."""
+    """Ten snapshots of a random weight function, random states, and an episode; actions are asked for up to `reach`."""
     rng = np.random.default_rng(run.config.seed)
     discrete = form != "state-action"
     spaces = Spaces(4, DiscreteActions(actions) if discrete else BoxActions(1))
@@ -133,7 +142,9 @@ def fake_snapshots(
         weights = jax.tree.map(lambda x, i=i: x * (1 + 20 * i), weights)
         weights = weights if unit is None else with_unit(weights, np.full(terms, unit, np.float32))
         obs = rng.normal(size=(300, 4)).astype(np.float32)
-        action = rng.integers(actions, size=300) if discrete else rng.uniform(-1, 1, (300, 1)).astype(np.float32)
+        action = (
+            rng.integers(actions, size=300) if discrete else rng.uniform(-reach, reach, (300, 1)).astype(np.float32)
+        )
         f = rng.normal(size=(300, terms)).astype(np.float32)
         seen = obs if moments is None else moments.normalise(obs)
         z = np.asarray(to_numpy(weights)(seen, action), np.float32)

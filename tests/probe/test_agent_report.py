@@ -101,9 +101,9 @@ def test_a_true_reward_that_is_never_seen_tells_nothing_of_any_term():
     assert twin == "term 'twice' is the same as term 'toward', up to its scale: keep one of them"
     assert zero.startswith("term 'nothing' is 0 in all 2,048 steps looked at: it changes nothing")
     report = agent.report()
-    assert [v.advice for v in report.verdicts] == ["unsure", "unsure", "drop"]
-    assert report.together.startswith("Nothing can be said of any term by itself: the true return was the same (0)")
-    assert "the same term as `twice`" in report.verdicts[0].evidence
+    assert [v.advice for v in report.verdicts] == ["unsure", "drop", "drop"]
+    assert report.together.startswith("Nothing can be said about any single term: the true return was 0 in every")
+    assert "It is the same as 'toward'" in report.verdicts[1].evidence
 
 
 def test_compare_trains_every_rival_on_every_seed_once(tmp_path):

@@ -268,7 +268,7 @@ def only_read(monkeypatch):
     read = tyro.cli
 
     def stop(*arguments, **settings):
-        _, unknown = read(*arguments, **settings, return_unknown_args=True)
+        _, unknown = read(*arguments, **settings | {"return_unknown_args": True})
         raise Understood(*unknown)
 
     monkeypatch.setattr(tyro, "cli", stop)

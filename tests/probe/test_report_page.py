@@ -47,7 +47,7 @@ def page_file(tmp_path_factory):
     for run in find_runs(root / "a" / "<i>mgl"):
         fake_snapshots(run, terms=2)
     for run in find_runs(root / "b"):
-        fake_snapshots(run, form="state-action", normalise=True, unit=0.3)
+        fake_snapshots(run, form="state-action", normalise=True, unit=0.3, reach=3.0)
     return write_report(collect(root))
 
 
@@ -203,6 +203,39 @@ def test_the_browsers_map_is_the_weight_functions(browser, page, panel, request)
     np.testing.assert_allclose(np.array(drawn["z"], float), own.z, atol=1e-4)
     assert np.isfinite(own.z).any()
     assert np.isnan(own.z).any()
+    watched.page.close()
+
+
+def test_a_map_ends_where_the_action_space_does(browser, page_file):
+    watched = Watched(browser, page_file.as_uri())
+    watched.page.select_option("#panel", "1")
+    watched.page.select_option("#y", "4")
+    drawn = np.array(watched.page.evaluate("bipars.heatMap().ys"))
+    (record, *_) = next(p for p in collect(page_file.parent).panels if p.env == "<u>Own-v0").cells[-1].records
+    own = heat_map(record.config.weights, load_snapshots(record.run), 0, 0, 4).y
+    for ticks in (drawn, own):  # the middles of 28 cells
+        assert np.abs(ticks).max() == pytest.approx(27 / 28, rel=1e-3)
+    watched.page.close()
+
+
+MANY = [f"a_reward_term_with_quite_a_long_name_{i}" for i in range(16)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("terms", [5, 16])
+def test_on_a_phone_no_table_is_cut_or_scrolls(browser, tmp_path, terms, scheme):
+    fake_cell(tmp_path / "mgl", "mgl", [0.0, -0.1, 0.0, 0.0], weight=-2.0, terms=tuple(MANY[:terms]))
+    fake_cell(tmp_path / "ppo", "ppo", [-0.5, -0.4, -0.5, -0.4], terms=())
+    for run in find_runs(tmp_path / "mgl"):
+        fake_snapshots(run, terms=terms)
+    watched = Watched(browser, write_report(collect(tmp_path)).as_uri(), 390, scheme)
+    watched.page.evaluate("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    cut = """[...document.querySelectorAll('table, table *, .wide')].filter((e) =>
+        e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1 &&
+        !e.closest('svg') && getComputedStyle(e).display != 'inline').map((e) => e.outerHTML.slice(0, 99))"""
+    assert watched.page.evaluate(cut) == []
+    assert watched.page.evaluate("document.getElementById('episode').data.length") == min(terms, 6) + 1
+    assert watched.trouble == []
     watched.page.close()
 
 

@@ -1,20 +1,23 @@
 """The command line. Each command is a dataclass: its fields are the flags, their docstrings the help."""
 
+import dataclasses
+import difflib
 import os
 import sys
 import warnings
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
 
 import tyro
 
 import bipars
-from bipars.cli.asked import as_typed, subcommands
+from bipars.cli.asked import as_typed, flag, subcommands
 from bipars.cli.explore import Bench, Demo, List, Monks
 from bipars.cli.export import Export
 from bipars.cli.report import Render, Report, Verify, Watch
 from bipars.cli.suite import Resume, SuiteCommand, with_run
 from bipars.cli.train import train_command
-from bipars.errors import BiparsError
+from bipars.errors import BiparsError, UsageError
 
 OTHERS = {
     "resume": Resume, "suite": SuiteCommand, "list": List, "demo": Demo, "bench": Bench, "monks": Monks,
@@ -30,13 +33,30 @@ def _parse(arguments: list[str]) -> Any:
         raise SystemExit(0)
     short = bool({"-h", "--help"} & set(arguments))
     train: Any = train_command(show_all=not short)
-    return tyro.cli(
+    training, parse = arguments[:1] == ["train"], cast(Any, tyro.cli)
+    parsed = parse(
         Annotated[train, tyro.conf.subcommand("train"), tyro.conf.FlagConversionOff] | subcommands(OTHERS),
         prog="bipars",
         description="Learn how much each hand-written reward term should count, and where.",
         args=["--help" if word == HELP_ALL else word for word in arguments],
         config=(tyro.conf.FlagCreatePairsOff,),
+        return_unknown_args=training,
     )
+    if training:
+        parsed, unknown = parsed
+        if unknown:
+            word = unknown[0].split("=")[0]
+            close = difflib.get_close_matches(word, _flags(parsed), n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise UsageError(f"unknown argument '{word}'.{hint} `bipars train --help-all` shows every flag")
+    return parsed
+
+
+def _flags(settings: Any, room: str = "") -> Iterator[str]:
+    for part in dataclasses.fields(settings):
+        value = getattr(settings, part.name)
+        path = f"{room}{part.name}"
+        yield from _flags(value, f"{path}.") if dataclasses.is_dataclass(value) else [flag(path)]
 
 
 def main(arguments: list[str] | None = None) -> int:

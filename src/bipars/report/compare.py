@@ -82,9 +82,11 @@ def refuse_agents(cell: Cell) -> None:
     """An agent of Python may hold functions that no other process has."""
     run = next((record.run for record in cell.records if record.run.in_python), None)
     if run is not None:
+        how = "bipars.compare(...) trains the same comparisons"
+        if run.kind == "sb3":
+            how = 'train it with method="ppo" and method="ns", each with an out beside this one'
         raise UsageError(
-            f"{run.path} is {KINDS[run.kind]}; --compare and --ablate are for runs of `bipars train`. "
-            "In Python, bipars.compare(...) trains the same comparisons"
+            f"{run.path} is {KINDS[run.kind]}; --compare and --ablate are for runs of `bipars train`. In Python, {how}"
         )
 
 

@@ -23,6 +23,9 @@ from bipars.runs.files import refuse_links, write_atomically
 from bipars.runs.snapshots import load_snapshots
 
 Rows = Iterator[Sequence[Any]]
+SHOWN = 6
+"""Terms of an episode that have a colour each, as on the page."""
+WEIGHT = "weight over visited states: median, 10 to 90 %"
 
 
 def write_figures(collection: Collection, data: dict[str, Any], folder: Path) -> None:
@@ -60,15 +63,15 @@ def _write_panel(panel: Panel, part: dict[str, Any], place: Path) -> None:
         ]
         if curves:
             name = measure.replace(" ", "-").replace("|", "")
-            _write(
-                place / name, _draw_curves(curves, panel.name, measure), _curve_table(curves, part["cells"], measure)
-            )
+            drawn = _draw_bands(curves, panel.name, measure, "low", "iqm", "high")
+            _write(place / name, drawn, _curve_table(curves, part["cells"], measure))
     for k, term in enumerate(part["terms"]):
         end = f"-{k + 1}" if len(part["terms"]) > 1 else ""
         found = [(c["title"], i, c["weights"].get(term["name"])) for i, c in enumerate(part["cells"])]
         bands = [(title, i, curve) for title, i, curve in found if curve]
         if bands:
-            _write(place / f"weight{end}", _draw_weights(bands, term["short"]), _weight_table(bands))
+            drawn = _draw_bands(bands, f"weight of {term['short']}", WEIGHT, "p10", "p50", "p90")
+            _write(place / f"weight{end}", drawn, _weight_table(bands))
         _write_map(panel, part, k, place / f"where{end}")
     if part["inside"]:
         agent = part["inside"][0]
@@ -117,19 +120,15 @@ def _numbers(values: Sequence[float | None]) -> np.ndarray:
     return np.array(values, float)  # None becomes nan
 
 
-def _draw_bands(curves: list[tuple[str, int, Any]], axes: Any, low: str, middle: str, high: str) -> None:
+def _draw_bands(curves: list[tuple[str, int, Any]], title: str, measure: str, low: str, middle: str, high: str) -> Any:
     """Every seed faint, the middle on top, and the range between low and high."""
+    figure, axes = _axes(title, "environment steps", measure)
     for name, i, curve in curves:
         steps = curve["steps"]
         for seed in curve["seeds"]:
             axes.plot(steps, _numbers(seed), **_style(i), alpha=0.2, linewidth=0.6)
         axes.fill_between(steps, _numbers(curve[low]), _numbers(curve[high]), color=_style(i)["color"], alpha=0.15)
         axes.plot(steps, _numbers(curve[middle]), **_style(i), linewidth=2, label=name)
-
-
-def _draw_curves(curves: list[tuple[str, int, Any]], title: str, measure: str) -> Any:
-    figure, axes = _axes(title, "environment steps", measure)
-    _draw_bands(curves, axes, "low", "iqm", "high")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -143,14 +142,6 @@ def _curve_table(curves: list[tuple[str, int, Any]], cells: list[Any], measure: 
                 yield from ((title, name, step, v) for step, v in zip(curve["steps"], curve[name], strict=True))
 
     return ["method", "seed", "step", measure], rows()
-
-
-def _draw_weights(bands: list[tuple[str, int, Any]], term: str) -> Any:
-    figure, axes = _axes(f"weight of {term}", "environment steps", "weight over visited states: median, 10 to 90 %")
-    _draw_bands(bands, axes, "p10", "p50", "p90")
-    axes.axhline(0.0, color="grey", linewidth=1)
-    axes.legend(frameon=False, fontsize=8)
-    return figure
 
 
 def _weight_table(bands: list[tuple[str, int, Any]]) -> tuple[Sequence[str], Rows]:
@@ -206,10 +197,16 @@ def _colour(i: int) -> str:
 def _draw_episode(agent: dict[str, Any], episode: dict[str, Any], terms: list[str]) -> Any:
     title = f"one greedy episode: {agent['title']}, seed {agent['seed']}"
     figure, axes = _axes(title, "step of the episode", "reward of the step, stacked")
-    stack(axes, np.array(episode["reward"]), np.array(episode["parts"]))
-    for i, name in enumerate(["true reward", *(f"weight x {term}" for term in terms)]):
+    parts, names = np.array(episode["parts"]), [f"weight x {term}" for term in terms]
+    if len(parts) > SHOWN:
+        order = np.argsort(-np.abs(parts).sum(axis=1), kind="stable")
+        names = [*(names[k] for k in order[: SHOWN - 1]), f"{len(parts) - SHOWN + 1} smaller terms"]
+        parts = np.concatenate([parts[order[: SHOWN - 1]], parts[order[SHOWN - 1 :]].sum(axis=0, keepdims=True)])
+    stack(axes, np.array(episode["reward"]), parts)
+    for i, name in enumerate(["true reward", *names]):
         axes.plot([], [], color=_colour(i), linewidth=6, label=name)
-    axes.legend(frameon=False, fontsize=8)
+    figure.subplots_adjust(bottom=0.28)
+    axes.legend(frameon=False, fontsize=7, ncols=3, loc="upper left", bbox_to_anchor=(0.0, -0.16))
     return figure
 
 

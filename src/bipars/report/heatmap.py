@@ -59,6 +59,14 @@ def _network(config: ResolvedWeights, snapshot: Snapshot, discrete: bool) -> Wei
     return StateActionWeights(net, span, DiscreteActions(width) if discrete else BoxActions(width))
 
 
+def visited_inputs(snapshot: Snapshot) -> np.ndarray:
+    """Observations, and the actions as they acted: a policy may ask for more than the action space has."""
+    inputs, action = snapshot.visited_inputs, np.asarray(snapshot.visited.action)
+    if action.dtype.kind == "f":
+        inputs[:, -action.shape[-1] :] = np.clip(action, -1.0, 1.0)
+    return inputs
+
+
 def heat_map(config: ResolvedWeights, snapshots: list[Snapshot], term: int, x: int, y: int) -> HeatMap | None:
     """At the last snapshot, other inputs averaged over visited states."""
     if not snapshots:
@@ -68,7 +76,7 @@ def heat_map(config: ResolvedWeights, snapshots: list[Snapshot], term: int, x: i
     weights = weight_function(config, last, discrete=action.ndim == 1)
     if weights is None:
         return None
-    states = [snapshot.visited_inputs for snapshot in snapshots]
+    states = [visited_inputs(snapshot) for snapshot in snapshots]
     xs, ys = (_ticks(np.concatenate([s[:, i] for s in states])) for i in (x, y))
     rows, width = states[-1].shape
     take = min(rows, AVERAGED_LARGE if width > 50 else AVERAGED)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bipars.report.heatmap import visited_inputs
 from bipars.results.dimensions import input_names
 from bipars.results.panels import Cell, Panel, Record
 from bipars.results.where import explained
@@ -73,7 +74,7 @@ def _agent(panel: Panel, cell: Cell, record: Record, budget: int, damaged: list[
 
 def _snapshot(snapshot: Snapshot, step: int, rows: int) -> dict[str, Any]:
     moments, episode = snapshot.moments, snapshot.episode
-    states, z = snapshot.visited_inputs, snapshot.visited_weights
+    states, z = visited_inputs(snapshot), snapshot.visited_weights
     return {
         "step": step,
         "layers": [{"weight": _matrix(weight), "bias": _matrix(bias)} for weight, bias in snapshot.layers if rows],

@@ -18,7 +18,8 @@ from bipars.results.comparison import FEWEST_SEEDS, SAME_WITHIN, Comparison, Est
 from bipars.results.direction import KNOWN, NOTHING, SHORT
 from bipars.results.panels import Collection, Panel
 from bipars.results.summary import short_name
-from bipars.results.verdict import Judgement, Verdict, judgements
+from bipars.results.verdict import Judgement, judgements
+from bipars.results.wording import Verdict
 
 NAMES = {
     "learned": "learned weights",
@@ -109,7 +110,10 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
         "title": f"bipars: {collection.root.resolve().name}",
         "standing": f"{collection.root.resolve().name}: {done} of {len(records)} runs finished, "
         f"{count} combination{'s' if count != 1 else ''} of task, terms and method.",
-        "notes": [{"text": line, "failed": line.startswith(("FAILED", "MISSING"))} for line in standing(collection)],
+        "notes": [
+            {"text": line, "failed": line.startswith(("FAILED", "MISSING"))}
+            for line in dict.fromkeys([*standing(collection), *damaged])
+        ],
         "panels": panels,
         "pairs": pairs_view(pairs_below(collection)),
         "known": f"{KNOWN:g}",
@@ -118,7 +122,7 @@ def _view(collection: Collection, damaged: Sequence[str]) -> dict[str, Any]:
         "fewest_seeds": FEWEST_SEEDS,
         "same_within": f"{100 * SAME_WITHIN:.0f}",
         "paper": paper_beside(collection),
-        "record": record(collection, damaged),
+        "record": record(collection),
         "footer": "Every figure of this page is also a picture and a table in a folder beside it.",
     }
 
@@ -143,7 +147,6 @@ def _judgement(panel: Panel, judgement: Judgement, root: Path) -> dict[str, Any]
         "sentences": together.sentences,
         "nothing": together.silence is not None,
         "rivals": _rivals(together.returns),
-        "probabilities": _probabilities(together.comparisons),
         "notes": together.notes,
         "hints": hints(panel, judgement, root),
         "tested": any(v.gain is not None for v in judgement.verdicts),
@@ -159,7 +162,7 @@ def _verdict(v: Verdict) -> dict[str, Any]:
         "advice": v.advice,
         "strength": strength(v),
         "headline": v.headline,
-        "sentences": v.sentences,
+        "evidence": v.evidence,
         "t": "not recorded" if v.direction is None else f"{v.direction.t:+.1f}",
         "gain": _gain(v.gain),
         "weight": f"{w.mean.value:+.2g}",
@@ -173,7 +176,7 @@ def _gain(gain: Comparison | None) -> str:
     return "shown" if gain.gain else {"worse": "a loss", "unclear": "too few seeds"}.get(gain.outcome, "none")
 
 
-def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
+def _rivals(returns: Mapping[str, Estimate]) -> list[dict[str, Any]]:
     """The returns on one scale."""
     low, high = min(e.low for e in returns.values()), max(e.high for e in returns.values())
     digits = digits_for(*(x for e in returns.values() for x in (e.low, e.high)))
@@ -184,25 +187,6 @@ def _rivals(returns: dict[str, Estimate]) -> list[dict[str, Any]]:
         if e is None and name in ("frozen", "scalars"):
             continue
         plot = e and {k: round(2 + (getattr(e, k) - low) * scale, 1) for k in ("low", "value", "high")}
-        text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "no such run"
+        text = f"{e.text(digits)}, {e.seeds} seed{'s' if e.seeds != 1 else ''}" if e else "not trained"
         rows.append({"name": title, "text": text, "plot": plot, "own": name == "learned"})
     return rows
-
-
-def _probabilities(comparisons: Mapping[str, Comparison]) -> str:
-    """How often a seed of the one beats a seed of the other."""
-    asked = {
-        "plain": "with learned weights beats one without the terms",
-        "frozen": "with the frozen weights beats one without the terms",
-        "scalars": "with one number per term beats one without the terms",
-        "naive": "with learned weights beats one with the terms as written",
-        "written": "with the terms as written beats one without them",
-    }
-    parts = [f"{words}: {_chance(comparisons[name])}" for name, words in asked.items() if name in comparisons]
-    return f"Probability that an agent {'; '.join(parts)}." if parts else ""
-
-
-def _chance(c: Comparison) -> str:
-    if c.low == c.high == 0.5:
-        return "equal in every seed"
-    return f"{100 * c.probability:.0f} % ({100 * c.low:.0f} to {100 * c.high:.0f} %)"

@@ -35,11 +35,9 @@ def view(found: Sequence[Pair]) -> dict[str, Any] | None:
         "promise": place(ENOUGH),
         "height": 2 * MARGIN + LANE * len(order),
         "kinds": [{"kind": kind, "rows": [_row(p, order) for p in found if p.kind == kind]} for kind in kinds],
-        "methods": [method for method, _ in order],
-        "summaries": [
-            {"group": name, "rows": [_summary(row) for row in summaries(members)]}
-            for name, members in groups(found).items()
-        ],
+        "head": ["environment, terms", *(method for method, _ in order)],
+        "numbers": [_numbers(pair, order) for kind in kinds for pair in found if pair.kind == kind],
+        "summaries": [[name, *_summary(row)] for name, members in groups(found).items() for row in summaries(members)],
     }
 
 
@@ -62,8 +60,12 @@ def _row(pair: Pair, order: Sequence[tuple[str, str]]) -> dict[str, Any]:
         "holds": learner is not None and learner.holds,
         "open": learner is None or learner.share is None,
         "marks": [_mark(by_method[m], i) for i, (m, _) in enumerate(order) if m in by_method],
-        "numbers": [text(by_method.get(method)) for method, _ in order],
     }
+
+
+def _numbers(pair: Pair, order: Sequence[tuple[str, str]]) -> list[str]:
+    by_method = {score.method: score for score in pair.scores}
+    return [pair.title, *(text(by_method.get(method)) for method, _ in order)]
 
 
 def _mark(score: Score, lane: int) -> dict[str, Any]:

@@ -135,14 +135,14 @@ def paper_beside(collection: Collection) -> list[dict[str, Any]]:
     for i, panel in enumerate(collection.panels):
         places = {r.run.path.parent.relative_to(collection.root).as_posix() for c in panel.cells for r in c.records}
         rows = [
-            {
-                "says": f.says,
-                "cell": f.cell.rpartition("/")[2],
-                "what": MEASURES[f.measure],
-                "here": f"{f.value:.2f} ({f.low:.2f} to {f.high:.2f}), {f.seeds} seed{'s' if f.seeds != 1 else ''}",
-                "expected": f.expected,
-                "verdict": f.verdict,
-            }
+            [
+                f.says,
+                f.cell.rpartition("/")[2],
+                MEASURES[f.measure],
+                f.expected,
+                f"{f.value:.2f} ({f.low:.2f} to {f.high:.2f}), {f.seeds} seed{'s' if f.seeds != 1 else ''}",
+                f.verdict,
+            ]
             for f in found
             if f.cell in places
         ]

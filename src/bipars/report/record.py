@@ -1,8 +1,7 @@
-"""The honest part: settings, seeds, versions, commands, and what failed."""
+"""The honest part: settings, seeds, versions and commands."""
 
 import json
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ LONGEST_WORD = 1_000
 PER_RUN = {"seed", "weights_from"}
 
 
-def record(collection: Collection, damaged: Sequence[str] = ()) -> dict[str, Any]:
-    """Everything needed to make the runs again, as words; `damaged` are snapshots that cannot be shown."""
+def record(collection: Collection) -> dict[str, Any]:
+    """Everything needed to make the runs again, as words."""
     records = collection.records
     cells = [(panel.name, cell) for panel in collection.panels for cell in panel.cells]
     common, names, differing = _settings(cells)
     return {
-        "problems": _problems(collection, records, damaged),
         "cells": [_cell(name, cell) for name, cell in cells],
         "commands": _unique(shlex.join(_command(r)) for r in records if _command(r)),
         "versions": _unique(_versions(r) for r in records),
@@ -30,36 +28,15 @@ def record(collection: Collection, damaged: Sequence[str] = ()) -> dict[str, Any
     }
 
 
-def _problems(collection: Collection, records: list[Record], damaged: Sequence[str]) -> list[dict[str, Any]]:
-    def group(title: str, lines: list[tuple[str, str]]) -> list[dict[str, Any]]:
-        return [{"title": title, "lines": [{"where": a, "text": b} for a, b in lines]}] if lines else []
-
-    failed = [(str(r.run.path), r.error or "") for r in records if r.status == "failed"]
-    unfinished = [
-        (str(r.run.path), f"{r.progress:.0%}, {r.status}")
-        for r in records
-        if r.status in ("running", "stopped", "waiting")
-    ]
-    lost = [(str(r.run.path), r.error or "") for r in records if r.status == "unreadable"]
-    silent = [(str(r.run.path), "no evaluation yet") for r in records if not r.evaluations and not r.error]
-    return [
-        *group("Missing", lost),
-        *group("Failed", failed),
-        *group("Not finished", unfinished),
-        *group("Without an evaluation", silent),
-        *group("Not shown", [(line, "") for line in (*collection.unreadable, *damaged)]),
-    ]
-
-
-def _cell(panel: str, cell: Cell) -> dict[str, Any]:
+def _cell(panel: str, cell: Cell) -> list[str]:
     states = [r.status for r in cell.records]
-    return {
-        "panel": panel,
-        "method": cell.title,
-        "seeds": ", ".join(str(r.config.seed) for r in cell.records),
-        "steps": f"{cell.config.steps:,}",
-        "state": ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
-    }
+    return [
+        panel,
+        cell.title,
+        ", ".join(str(r.config.seed) for r in cell.records),
+        f"{cell.config.steps:,}",
+        ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
+    ]
 
 
 def _about(record: Record) -> dict[str, Any]:

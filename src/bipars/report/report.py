@@ -13,8 +13,8 @@ from bipars.report.build import write_report
 from bipars.report.text import verdict_text
 from bipars.results.panels import Collection, collect
 from bipars.results.summary import short_name
-from bipars.results.verdict import Verdict, judgements
-from bipars.results.wording import STRENGTHS
+from bipars.results.verdict import judgements
+from bipars.results.wording import STRENGTHS, Verdict
 from bipars.runs.directory import Kind, RunDirectory
 from bipars.runs.record import write_record
 from bipars.settings.resolved import ResolvedConfig

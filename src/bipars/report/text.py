@@ -10,7 +10,8 @@ from bipars.results.comparison import estimate
 from bipars.results.formats import text_table
 from bipars.results.panels import Cell, Collection, Panel, collect, relative
 from bipars.results.summary import short_name
-from bipars.results.verdict import Judgement, Together, Verdict, judgements
+from bipars.results.verdict import Judgement, judgements
+from bipars.results.wording import Together, Verdict
 from bipars.suite.manifest import is_suite, read_manifest
 from bipars.suite.work import PlannedRun
 
@@ -71,13 +72,15 @@ def _panel_text(panel: Panel, root: Path) -> str:
         return f"{panel.name}\n{no_verdict(panel)}"
     main, *others = found
     parts = [
-        f"{_shortened(panel_title(panel), WIDTH)}\n{_fill(together_text(main.together))}",
+        f"{_shortened(panel_title(panel), WIDTH)}\n{_fill(together_text(main.together))}".rstrip(),
         verdict_table(main.verdicts),
     ]
     if len(main.verdicts) <= PARAGRAPHS:
         parts += [_fill(f"{short_name(v.term)}: {v.advice}. {v.evidence}") for v in main.verdicts]
     parts += [f"{other.cell.label}, which learns weights too\n{verdict_table(other.verdicts)}" for other in others]
-    return "\n\n".join([*parts, *(f"{_fill(why)}\n    {what}" for why, what in hints(panel, main, root))])
+    return "\n\n".join(
+        [*parts, *(f"{_fill(why)}\n{textwrap.indent(what, '    ')}" for why, what in hints(panel, main, root))]
+    )
 
 
 def panel_title(panel: Panel) -> str:
@@ -137,31 +140,26 @@ def no_verdict(panel: Panel) -> str:
 
 
 def hints(panel: Panel, judgement: Judgement, root: Path) -> list[tuple[str, str]]:
-    """What a verdict lacks, and what to type for it."""
-    found = []
-    if any(record.run.in_python for record in judgement.cell.records):
-        lacks = judgement.together.missing and judgement.together.silence is None
-        return [("What the terms gain is known from several seeds, with and without them:", COMPARE)] if lacks else []
-    if judgement.together.missing:
-        found.append((f"{what_is_missing(judgement.together)} This makes what is missing:", command(root, "--compare")))
+    """What a verdict lacks, and what to type for it, in the library that trained."""
+    together, found = judgement.together, []
+    kind = judgement.cell.records[0].run.kind
+    if together.missing and not (kind != "run" and together.silence):
+        lacks = " and none ".join(MISSING[role] for role in together.missing)
+        what = {"agent": COMPARE, "sb3": COMPARE_SB3}.get(kind, command(root, "--compare"))
+        found.append((f"What the terms gain is not known yet: there is no training {lacks}. To compare:", what))
     unsure = any(v.gain is None and v.advice == "unsure" for v in judgement.verdicts)
-    if len(panel.terms) > 1 and unsure and judgement.together.silence is None:
-        found.append(("This trains without each term in turn, and shows what each gains:", command(root, "--ablate")))
+    if kind == "run" and len(panel.terms) > 1 and unsure and not together.constant:
+        found.append(("To train without each term in turn, and see what each gains:", command(root, "--ablate")))
     return found
 
 
 COMPARE = "bipars.compare(env, terms, total_timesteps, seeds=5)"
-COMPARED = {"naive": "the terms as written (naive shaping)", "plain": "training without them (no shaping)"}
-
-
-def what_is_missing(together: Together) -> str:
-    """Which of the two comparisons there is, and which is lacking."""
-    missing, there = (
-        " and ".join(COMPARED[role] for role in COMPARED if (role in together.missing) is x) for x in (True, False)
-    )
-    if not there:
-        return f"Nothing to compare with: there is no run of {missing}."
-    return f"Compared with {there} only: there is no run of {missing}."
+COMPARE_SB3 = """for method in ("mgl", "ppo", "ns"):  # learned weights, none, as written
+    for seed in range(5):
+        out = f"runs/{method}/seed-{seed}"
+        ShapedPPO(..., method=method, seed=seed, out=out).learn(steps)
+# then, in a terminal: bipars report runs"""
+MISSING = {"naive": "with the terms as written (naive shaping)", "plain": "without them (no shaping)"}
 
 
 def command(root: Path, flag: str) -> str:

@@ -8,12 +8,11 @@ import numpy as np
 from bipars.results.panels import Cell, Status, differences
 from bipars.results.statistics import (
     area_under_curve,
-    improvement_interval,
     interquartile_mean,
     interval,
     permutation_p,
+    probability_of_improvement,
 )
-from bipars.results.statistics import probability_of_improvement as improvement
 
 IGNORED_BELOW = 0.2
 """A weight smaller than this, either way, counts as none: the term then has less than a fifth of its written size."""
@@ -73,10 +72,6 @@ class Comparison:
     """One method against another on the true return."""
 
     outcome: Outcome
-    probability: float
-    """That a seed of the first beats a seed of the second."""
-    low: float
-    high: float
     faster: bool
     """The same at the end, but clearly more over the whole of training."""
     leans: int
@@ -88,9 +83,8 @@ class Comparison:
 
 
 def compare(x: Cell, y: Cell, step: int, scale: float) -> Comparison:
-    """Clear only if the interval of the probability leaves out one half, and the difference is worth speaking of."""
+    """Clear only if a permutation test says so, and the difference is worth speaking of."""
     ours, theirs = (cell.at_end("evaluation_return", step) for cell in (x, y))
-    low, high = improvement_interval([ours], [theirs], samples=2_000)
     sign, enough = _clear(ours, theirs, scale), min(len(ours), len(theirs)) >= FEWEST_SEEDS
     outcome: Outcome = "unclear"
     if enough:
@@ -98,14 +92,14 @@ def compare(x: Cell, y: Cell, step: int, scale: float) -> Comparison:
     faster = enough and sign == 0 and _clear(_areas(x, step), _areas(y, step), scale) == 1
     difference = float(interquartile_mean(ours) - interquartile_mean(theirs))
     leans = 0 if _same(difference, scale) else 1 if difference > 0 else -1
-    return Comparison(outcome, improvement([ours], [theirs]), low, high, faster, leans)
+    return Comparison(outcome, faster, leans)
 
 
 def _clear(x: np.ndarray, y: np.ndarray, scale: float) -> int:
     difference = float(interquartile_mean(x) - interquartile_mean(y))
     if not len(x) or not len(y) or _same(difference, scale) or permutation_p(x, y) >= BY_CHANCE:
         return 0
-    wins = improvement([x], [y])
+    wins = probability_of_improvement([x], [y])
     return 1 if wins > 0.5 and difference > 0 else -1 if wins < 0.5 and difference < 0 else 0
 
 
@@ -162,6 +156,18 @@ def judge_use(mean: tuple[float, float], states: tuple[float, float], share: flo
     if low > -IGNORED_BELOW and high < IGNORED_BELOW:
         return "off"
     return "unsure"
+
+
+def still_rising(cell: Cell) -> bool:
+    """Whether the last quarter of training earned more than the one before: by 5 % of all that was ever gained, and by
+    two standard errors."""
+    curve = np.nanmean(cell.curves("evaluation_return")[1], axis=0)
+    quarter = max(1, len(curve) // 4)
+    before, after = curve[-2 * quarter : -quarter], curve[-quarter:]
+    if not len(before):
+        return False
+    error = np.sqrt((before.var() + after.var()) / quarter)
+    return bool(after.mean() - before.mean() > max(0.05 * np.ptp(curve), 2 * error))
 
 
 def return_range(cells: list[Cell]) -> float:

@@ -23,15 +23,12 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Numbers as they are; names that a spreadsheet would execute get an apostrophe in front."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_harmless(name) for name in head])
-    writer.writerows([_harmless(value) for value in row] for row in rows)
+    writer.writerow([harmless(name) for name in head])
+    writer.writerows([harmless(value) for value in row] for row in rows)
     return out.getvalue()
 
 
-def _harmless(value: Any) -> Any:
-    return harmless(value) if isinstance(value, str) else value
-
-
-def harmless(text: str) -> str:
+def harmless(value: Any) -> Any:
     """Spreadsheets pass over leading blanks."""
-    return f"'{text}" if text.lstrip().startswith(FORMULA) or text.startswith(FORMULA) else text
+    formula = isinstance(value, str) and (value.lstrip().startswith(FORMULA) or value.startswith(FORMULA))
+    return f"'{value}" if formula else value

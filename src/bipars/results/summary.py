@@ -1,7 +1,5 @@
 """Runs gathered into cells (same settings, different seeds) and their figures over seeds."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import CheckpointError
-from bipars.results.formats import harmless, text_table
+from bipars.results.formats import csv_text, text_table
 from bipars.results.statistics import interval
 from bipars.runs.directory import RunDirectory
 from bipars.runs.metrics import evaluated
@@ -96,21 +94,13 @@ def _row(cell: CellSummary) -> list[str]:
 def to_csv(cells: Sequence[CellSummary]) -> str:
     """Every seed of every cell."""
     terms = sorted({term for cell in cells for term in cell.weights})
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     head = ["run", "seed", "steps_per_episode", "steps_per_episode_over_all", "true_return"]
-    writer.writerow([*head, *(harmless(f"weight_{term}") for term in terms)])
-    for cell in cells:
-        for i, seed in enumerate(cell.seeds):
-            weights: list[Any] = [f"{cell.weights[t][i]:.4f}" if t in cell.weights else "" for t in terms]
-            writer.writerow(
-                [
-                    harmless(cell.name),
-                    seed,
-                    f"{cell.final[i]:.2f}",
-                    f"{cell.whole[i]:.2f}",
-                    f"{cell.returns[i]:.4f}",
-                    *weights,
-                ]
-            )
-    return out.getvalue()
+    rows = (
+        [
+            *(cell.name, seed, *(round(float(x[i]), 4) for x in (cell.final, cell.whole, cell.returns))),
+            *(round(float(cell.weights[t][i]), 4) if t in cell.weights else "" for t in terms),
+        ]
+        for cell in cells
+        for i, seed in enumerate(cell.seeds)
+    )
+    return csv_text([*head, *(f"weight_{term}" for term in terms)], rows)

@@ -6,15 +6,12 @@ was a gain shown (`gain`: with the term against without it, all else equal)? Wha
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bipars.results import wording
 from bipars.results.comparison import (
     Comparison,
-    Estimate,
     Outcome,
     Use,
     Weights,
@@ -22,82 +19,26 @@ from bipars.results.comparison import (
     estimate,
     find_notes,
     return_range,
+    still_rising,
     weigh,
 )
 from bipars.results.dimensions import input_names
-from bipars.results.direction import (
-    KNOWN,
-    MODERATE,
-    SHORT,
-    STRONG,
-    Direction,
-    find_directions,
-    has_evidence,
-    hear,
-)
+from bipars.results.direction import KNOWN, MODERATE, SHORT, STRONG, Direction, find_directions, has_evidence, hear
 from bipars.results.direction import together as sum_of_seeds
 from bipars.results.panels import Cell, Panel
-from bipars.results.summary import short_name
 from bipars.results.where import explained
+from bipars.results.wording import Advice, Strength, Together, Verdict, never_heard, never_varied
 from bipars.runs.snapshots import Snapshot, load_snapshots
 from bipars.terms.values import Values, look_at
 
-Advice = Literal["keep", "drop", "reverse", "unsure"]
-Strength = Literal["strong", "fair", "weak", "none"]
+CLEAREST: tuple[Advice, ...] = ("keep", "reverse", "unsure", "drop")
+"""Of terms that are the same, the one with the first of these is kept."""
 SNAPSHOTS_OF = 3
 """Seeds whose transitions are looked at."""
 VARIES = 0.5
 """A weight depends on the state if, over 80 % of states, it varies by this part of its mean ..."""
 BY_ONE = 0.2
 """... and one input explains so much of it."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """On one term."""
-
-    term: str
-    cell: Cell = field(repr=False)
-    advice: Advice
-    strength: Strength
-    headline: str
-    sentences: tuple[str, ...]
-    weights: Weights
-    direction: Direction | None
-    """Which way it points; none where training recorded no evidence."""
-    gain: Comparison | None
-    """With the term against without it; none where nobody trained without it."""
-    trial: float | None
-    """By how many standard errors the policy that used the term as written was ahead of the control group. None where
-    there is none, or several terms, on which it says nothing by itself."""
-
-    @property
-    def evidence(self) -> str:
-        return " ".join(self.sentences)
-
-    def __str__(self) -> str:
-        return f"{short_name(self.term)}: {self.advice} ({wording.STRENGTHS[self.strength]}). {self.evidence}"
-
-
-@dataclass(frozen=True)
-class Together:
-    """What all terms gave together."""
-
-    returns: dict[str, Estimate]
-    """True return of "learned", "frozen", "scalars", "naive" and "plain", as far as they exist."""
-    lengths: dict[str, Estimate]
-    comparisons: dict[str, Comparison]
-    """Of the learned weights with "naive" and "plain"; of naive with plain under "written"; of frozen weights and of
-    scalars with plain under their own names."""
-    leads: tuple[int, int] | None
-    """In how many runs the policy that used the terms won against the control group, or lost."""
-    missing: tuple[str, ...]
-    notes: tuple[str, ...]
-    silence: str | None
-    """Why nothing can be said of any term by itself."""
-    constant: bool
-    """The true reward never varied, so that nothing can be said at all."""
-    sentences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,8 +70,8 @@ def judge(panel: Panel, cell: Cell) -> Judgement:
     seeds = [record.rows for record in cell.evaluated]
     rows = [row for seed in seeds for row in seed]
     recorded, heard = has_evidence(rows), hear(seeds)
-    constant = wording.never_varied(rows)
-    silence = constant or (wording.never_heard(rows) if recorded and not heard else None)
+    constant, rising = never_varied(rows), still_rising(cell)
+    silence = constant or (never_heard(rows, rising) if recorded and not heard else None)
     together = _all_terms(panel, cell, present, step, silence, constant is not None)
     snapshots = _snapshots(cell)
     transitions = [np.asarray(s.visited.terms) for of_seed in snapshots for s in of_seed]
@@ -139,9 +80,10 @@ def judge(panel: Panel, cell: Cell) -> Judgement:
     last = snapshots[0][-1] if snapshots else None
     directions = find_directions(heard, panel.terms) if recorded else [None] * len(panel.terms)
     found = [
-        _judge_term(panel, cell, k, step, together, direction, values, last) for k, direction in enumerate(directions)
+        _judge_term(panel, cell, k, step, together, direction, values[k], last, rising)
+        for k, direction in enumerate(directions)
     ]
-    return Judgement(cell, step, together, tuple(v for v in found if v is not None))
+    return Judgement(cell, step, together, without_copies(found))
 
 
 def _all_terms(
@@ -152,24 +94,22 @@ def _all_terms(
     scale = return_range(list(present.values()))
     pairs = {"plain": ("learned", "plain"), "naive": ("learned", "naive")}
     pairs |= {"written": ("naive", "plain"), "frozen": ("frozen", "plain"), "scalars": ("scalars", "plain")}
-    comparisons = {
-        name: compare(present[ours], present[theirs], step, scale)
-        for name, (ours, theirs) in pairs.items()
-        if ours in present and theirs in present
-    }
     leaders = [record.rows[-1].get("leader") for record in cell.evaluated]
-    together = Together(
+    return Together(
+        len(panel.terms),
         {name: value for name, value in returns.items() if value is not None},
         {name: value for name, value in lengths.items() if value is not None},
-        comparisons,
+        {
+            name: compare(present[ours], present[theirs], step, scale)
+            for name, (ours, theirs) in pairs.items()
+            if ours in present and theirs in present
+        },
         (leaders.count(1), leaders.count(2)) if any(leader is not None for leader in leaders) else None,
         tuple(role for role in ("naive", "plain") if role not in present),
         tuple(find_notes(cell, present, step)),
         silence,
         constant,
     )
-    words = wording.TogetherWords(len(panel.terms), together.returns, together.lengths, comparisons, together.leads)
-    return Together(**{**vars(together), "sentences": tuple(words.sentences(silence, constant))})
 
 
 def _judge_term(
@@ -179,48 +119,53 @@ def _judge_term(
     step: int,
     together: Together,
     direction: Direction | None,
-    values: Sequence[Values],
+    values: Values,
     last: Snapshot | None,
+    rising: bool,
 ) -> Verdict | None:
-    term, names = panel.terms[k], [short_name(name) for name in panel.terms]
-    weights = weigh(cell, term, step)
+    term = panel.terms[k]
+    weights, without = weigh(cell, term, step), panel.without(cell, term)
     if weights is None:
         return None
-    without = panel.without(cell, term)
     gain = None
     if without is not None:
-        end = min(step, without.last_step)
-        gain = compare(cell, without, end, return_range([cell, without]))
+        gain = compare(cell, without, min(step, without.last_step), return_range([cell, without]))
     advice: Advice
     strength: Strength
-    trial = side_by_side(cell) if len(panel.terms) == 1 else None
+    alone = len(panel.terms) == 1
+    trial = side_by_side(cell) if alone else None
     told = gain is not None or (trial is not None and abs(trial) >= KNOWN)
     silent = together.constant or (together.silence is not None and not told)
-    if values[k].constant == 0:
+    if values.constant == 0:
         advice, strength = "drop", "strong"
     elif silent:
         advice, strength = "unsure", "none"
     elif direction is None:
-        alone = len(panel.terms) == 1 or gain is not None
-        advice, strength = by_weights(weights.use, gain or together.comparisons.get("plain"), alone)
+        advice, strength = by_weights(weights.use, gain or together.comparisons.get("plain"), alone or gain is not None)
     else:
         advice, strength = by_direction(direction, gain, weights.mean.value, trial)
-    words = wording.TermWords(
-        advice,
-        direction,
-        gain,
-        weights,
-        values[k],
-        names,
-        _where(panel, weights, last, k),
-        single=len(panel.terms) == 1,
+    return Verdict(
+        *(term, cell, advice, strength, weights, direction, gain, trial, panel.terms, values),
+        where=_where(panel, weights, last, k),
+        unit=None if last is None or last.unit is None else float(last.unit[k]),
         silent=silent,
+        rising=rising,
         without=None if without is None else estimate(without.at_end("evaluation_return", step)),
         learned=together.returns.get("learned"),
-        trial=trial,
     )
-    said = words.headline(), tuple(words.sentences())
-    return Verdict(term, cell, advice, strength, *said, weights, direction, gain, trial)
+
+
+def without_copies(found: Sequence[Verdict | None]) -> tuple[Verdict, ...]:
+    """Of terms that are the same, or opposite, the first with the clearest advice keeps it; the others are dropped."""
+    there = {k: verdict for k, verdict in enumerate(found) if verdict is not None}
+    kept: set[int] = set()
+    for k in sorted(there, key=lambda k: (CLEAREST.index(there[k].advice), k)):
+        copy = next((twin for twin in there[k].values.twins if twin.term in kept), None)
+        if copy is None:
+            kept.add(k)
+        else:
+            there[k] = replace(there[k], advice="drop", strength="strong", copy=copy)
+    return tuple(there.values())
 
 
 def side_by_side(cell: Cell) -> float | None:

@@ -5,6 +5,7 @@
   const DARK = ["#ffffff", "#ff8c3a", "#5cb8ff", "#2fd3a2", "#f2a6cf", "#e6b800", "#8fd3ff"];
   const DASHES = ["solid", "dash", "dot"];
   const GRID = 28;
+  const SHOWN = 6; // terms of an episode that have a colour each
   const OTHERS = { mean: "averaged over visited states", median: "at their median" };
   const $ = (id) => document.getElementById(id);
   const state = { panel: 0, measure: null, seeds: true, term: 0, method: null, agent: 0, mapTerm: 0, checkpoint: null,
@@ -261,12 +262,16 @@
     $("episode-part").hidden = !steps.length; // agents trained from Python keep none
     if (!steps.length) return;
     const total = (values) => values.reduce((a, b) => a + b, 0);
+    const most = panel().terms.map((term, k) => ({ name: term.short, y: episode.parts[k] || [], k })).filter((part) => part.y.length)
+      .sort((a, b) => total(b.y.map(Math.abs)) - total(a.y.map(Math.abs)));
+    const shown = most.length > SHOWN ? most.slice(0, SHOWN - 1) : most, rest = most.slice(shown.length);
     const bar = (y, name, i) => ({ type: "bar", x: steps, y, name: plain(name), marker: { color: colour(i), line: { width: 0 } } });
     const traces = [bar(episode.reward, "true reward", 0)];
-    panel().terms.forEach((term, k) => { if (episode.parts[k]) traces.push(bar(episode.parts[k], `weight × ${term.short}`, k + 1)); });
+    shown.forEach((part, i) => traces.push(bar(part.y, `weight × ${part.name}`, rest.length ? i + 1 : part.k + 1)));
+    if (rest.length) traces.push(bar(steps.map((_, t) => total(rest.map((part) => part.y[t]))), `${rest.length} smaller terms`, SHOWN));
     const shape = layout("step of the episode", "reward of the step", { barmode: "relative", bargap: 0, showlegend: true });
     draw("episode", traces, shape);
-    const parts = panel().terms.map((term, k) => `${term.short} ${total(episode.parts[k] || []).toPrecision(3)}`).join(", ");
+    const parts = shown.map((part) => `${part.name} ${total(part.y).toPrecision(3)}`).join(", ");
     $("episode-words").textContent = `A greedy episode of this agent at step ${snapshot.step.toLocaleString("en")}: ${steps.length} steps, ` +
       `true return ${total(episode.reward).toPrecision(3)}${parts ? `; weighted terms in all: ${parts}` : ""}. ` +
       "What the learner was paid at each step, stacked.";
