@@ -225,6 +225,22 @@ def test_a_checkpoint_with_other_arrays_is_named(tmp_path):
             bipars.BiPaRS.load(tmp_path / "agent")
 
 
+def test_a_saved_agents_maps_are_files_of_its_own(tmp_path):
+    bipars.BiPaRS("cartpole", terms=["harmful"], ppo={"num_envs": 2}).save(tmp_path / "agent")
+    folder = tmp_path / "agent" / "snapshots"
+    folder.mkdir(exist_ok=True)
+    (folder / "x.safetensors").write_bytes(b"")  # none of ours: passed over
+    assert bipars.BiPaRS.load(tmp_path / "agent").num_timesteps == 0
+    (tmp_path / "secret").write_bytes(b"secret")
+    (folder / "00000000.safetensors").symlink_to(tmp_path / "secret")
+    with pytest.raises(BiparsError, match="it is a symbolic link"):
+        bipars.BiPaRS.load(tmp_path / "agent")
+    (folder / "00000000.safetensors").unlink()
+    os.mkfifo(folder / "00000000.safetensors")
+    with pytest.raises(BiparsError, match=r"00000000\.safetensors cannot be read"):
+        bipars.BiPaRS.load(tmp_path / "agent")
+
+
 @pytest.mark.parametrize(
     "change",
     [

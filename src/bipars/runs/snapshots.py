@@ -153,8 +153,9 @@ def snapshot_file(run: RunDirectory, round: int) -> Path:
 
 
 def read_snapshots(run: RunDirectory) -> dict[int, bytes]:
-    """As they are, by round."""
-    return {int(path.stem): path.read_bytes() for path in sorted(run.snapshots.glob("*.safetensors"))}
+    """As they are, by round; a file with another name is none."""
+    paths = list_files(run.snapshots, ".safetensors")
+    return {int(path.stem): read_file(path) for path in paths if path.stem.isdecimal()}
 
 
 def load_snapshots(run: RunDirectory, damaged: list[str] | None = None) -> list[Snapshot]:
