@@ -116,6 +116,15 @@ def test_of_opposites_the_one_that_helps_is_kept(tmp_path):
     assert c.headline == "no direction"
 
 
+def test_of_opposites_that_nothing_is_known_of_neither_is_dropped(tmp_path):
+    fake_cell(tmp_path, "mgl", GOOD, weight=1.0, terms=("a", "b", "c"))
+    add_evidence(tmp_path, a=-1.2, b=1.2, c=5.0)
+    x, y = np.random.default_rng(0).normal(size=(2, 200, 1)).astype(np.float32)
+    add_transitions(tmp_path, np.concatenate([x, -2 * x, y], axis=1))
+    a, b, c = verdicts(collect(tmp_path).panels[0])
+    assert (a.advice, b.advice, c.advice) == ("unsure", "unsure", "keep")
+
+
 def evaluated_as(root, curve):
     """Every run below with these true returns."""
     for file in root.rglob("metrics.jsonl"):

@@ -156,11 +156,14 @@ def _judge_term(
 
 
 def without_copies(found: Sequence[Verdict | None]) -> tuple[Verdict, ...]:
-    """Of terms that are the same, or opposite, the first with the clearest advice keeps it; the others are dropped."""
+    """Of terms that are the same, the first with the clearest advice keeps it; the others are dropped, and so is the
+    opposite of a term to keep. Of two opposites that nothing is known of, either may be the one that helps.
+    """
     there = {k: verdict for k, verdict in enumerate(found) if verdict is not None}
     kept: set[int] = set()
     for k in sorted(there, key=lambda k: (CLEAREST.index(there[k].advice), k)):
-        copy = next((twin for twin in there[k].values.twins if twin.term in kept), None)
+        twins = (twin for twin in there[k].values.twins if twin.term in kept)
+        copy = next((twin for twin in twins if not twin.opposite or there[twin.term].advice == "keep"), None)
         if copy is None:
             kept.add(k)
         else:
