@@ -1,6 +1,6 @@
 # make demo   trains twelve agents, prints what was learned about a reward term, writes demo/report.html
 # make test   style, types and the whole test suite
-# make docs   writes the tables of docs/metrics.md, docs/runs.md, docs/benchmark.md and two of docs/research
+# make docs   writes the tables of docs/metrics.md, docs/runs.md, docs/benchmark.md, docs/methods/ppo.md and docs/research
 # make site   builds the documentation in site/; warnings are errors
 # make dist   builds source distribution and wheel in dist/, and checks them
 # All make their own virtual environment in .venv when there is none.
@@ -29,6 +29,7 @@ docs: $(INSTALLED)
 	$(BIN)/python -m bipars.bench.faults docs/runs.md results/faults
 	test ! -e results/trainer || $(BIN)/python -m bipars.bench.trainer docs/research/trainer.md results/trainer
 	test ! -e results/jax || $(BIN)/python -m bipars.bench.jax docs/research/jax-environments.md results/jax
+	test ! -e results/learner/learner.json || $(BIN)/python -m bipars.bench.learner docs/methods/ppo.md results/learner
 	test ! -e results/misspecified || $(BIN)/python -m bipars.report.pairs results/misspecified docs/benchmark.md
 
 # Not with --quiet, which would also overlook the warnings.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bipars.bench import growth, methods, mujoco
+from bipars.bench import growth, learner, methods, mujoco
 from bipars.bench.growth import LINES, Point, slopes
 from bipars.bench.measure import HURRY, apart, measure_updates
 from bipars.cli import main
@@ -73,7 +73,8 @@ def test_every_method_is_measured():
         (["methods", "--methods"], "--methods is empty; expected names"),
         (
             ["suite", "--out", "x"],
-            "bench suite does not take --out; bench methods, bench jax, bench faults, bench sweep, bench trainer may",
+            "bench suite does not take --out; bench methods, bench jax, bench faults, bench sweep, bench trainer, "
+            "bench learner may",
         ),
         (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
         (["mujoco", "--envs", "30"], "--envs is 30; it must divide the 20,000 steps of an update"),
@@ -122,3 +123,35 @@ def test_every_ratio_stands_beside_the_rate_it_is_of(monkeypatch, capsys):
     assert "ours 3.00 times that (bound 2)" in text
     assert {task for _, task, *_ in asked} == set(mujoco.TASKS)
     assert ("training", "Humanoid-v5", 20, 2, "ppo", 3) in asked
+
+
+def test_the_learner_is_measured_beside_the_peer_and_a_killed_measurement_goes_on(monkeypatch, capsys, tmp_path):
+    asked = []
+
+    def train(function, task, seed, steps):
+        if len(asked) == 3:
+            asked.append(None)
+            raise KeyboardInterrupt
+        asked.append((function.__name__, task, seed))
+        ours = function is learner.train_ours
+        return {"seconds": 10.0 if ours else 50.0, "return": 100.0 + seed if ours else -1.0}
+
+    monkeypatch.setattr(learner, "apart", train)
+    command = ["bench", "learner", "--parts", "Pendulum-v1", "--steps", "2000", "--out", str(tmp_path)]
+    assert main(command) == 130
+    assert main(command) == 0
+    sides = ("train_ours", "train_peer")
+    assert [one for one in asked if one] == [(side, "Pendulum-v1", seed) for seed in range(3) for side in sides]
+    row = "| Pendulum-v1 | 2,000 | 100, 101, 102 | -1, -1, -1 | 200 | 40 | 5.0 |"
+    assert row in capsys.readouterr().out
+    (tmp_path / "results.csv").write_text("env,seed,steps,end\nHopper-v5,0,2048,3000\nHopper-v5,1,2048,1000\n")
+    text = "".join(learner.documented(tmp_path))
+    assert row in text
+    assert "| Hopper-v5 | 2,048 | 2,000 | 3,000, 1,000 |" in text
+
+
+@pytest.mark.parametrize("side", learner.SIDES)
+def test_both_sides_are_trained(side):
+    found = learner.TRAIN[side]("CartPole-v1", 0, 2048)
+    assert found["seconds"] > 0
+    assert 1 <= found["return"] <= 500

@@ -84,8 +84,8 @@ class Bench:
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
     """What to measure: cartpole, methods, mujoco, jax or suite; sweep, weights learned in one run against trials of
-    Optuna; trainer, weights learned inside Stable-Baselines3 and taken to a fresh PPO; or faults. The last three take
-    hours at their full size."""
+    Optuna; trainer, weights learned inside Stable-Baselines3 and taken to a fresh PPO; learner, PPO beside
+    Stable-Baselines3's; or faults. The last four take hours at their full size."""
     updates: int | None = None
     """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco, 5 for jax
     and 60 for suite."""
@@ -93,8 +93,8 @@ class Bench:
     """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
     out: Path | None = None
     """`bench methods`: directory for tables (CSV) and a figure (PNG). `bench faults`: for what was tried (JSON).
-    `bench sweep` and `bench trainer`: for results, by default runs/sweep and runs/trainer. All but the first go on with
-    what is there."""
+    `bench sweep`, `bench trainer` and `bench learner`: for results, by default runs/sweep and so on. All but the first
+    go on with what is there."""
     envs: int | None = None
     """`bench mujoco`: environments side by side; by default 20, as in training."""
     scale: float | None = None
@@ -102,15 +102,15 @@ class Bench:
     trials: int | None = None
     """`bench sweep`: how many weights Optuna tries; by default 20."""
     steps: int | None = None
-    """`bench sweep` and `bench trainer`: environment steps of every training; by default 100,000."""
+    """`bench sweep`, `bench trainer` and `bench learner`: environment steps of every training; by default 100,000."""
     parts: tuple[str, ...] | None = None
     """`bench faults`: these alone, such as hopper suite corruptions hostile nodes. `bench trainer`: environments, such
-    as CartPole-v1, and time."""
+    as CartPole-v1, and time. `bench learner`: environments."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, faults, jax, methods, mujoco, suite, sweep, trainer
+        from bipars.bench import cartpole, faults, jax, learner, methods, mujoco, suite, sweep, trainer
 
-        modules = (cartpole, methods, mujoco, suite, jax, faults, sweep, trainer)
+        modules = (cartpole, methods, mujoco, suite, jax, faults, sweep, trainer, learner)
         benchmarks: dict[str, Callable[..., int]] = {m.__name__.rpartition(".")[2]: m.run_bench for m in modules}
         if self.what not in benchmarks:
             raise unknown("benchmark", self.what, benchmarks)
