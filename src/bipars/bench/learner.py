@@ -70,7 +70,7 @@ def train_peer(task: str, seed: int, steps: int) -> dict[str, float]:
         gamma=ours.gamma,
         gae_lambda=ours.gae_lambda,
         clip_range=ours.clip,
-        max_grad_norm=ours.max_grad_norm,
+        max_grad_norm=ours.max_grad_norm or float("inf"),
         policy_kwargs={
             "net_arch": list(ours.policy_hidden),
             "activation_fn": torch.nn.Tanh,
