@@ -52,7 +52,7 @@ def test_an_environment_of_gymnasiums_in_processes_with_tensorboard_and_its_weig
     quick = ["--ppo.update-period", "256", "--ppo.num-envs", "2", "--ppo.gradient-steps", "2", "--ppo.batch-size", "64"]
     common = [*terms, *quick, "--evaluation-episodes", "1"]
     first, again = tmp_path / "first", tmp_path / "again"
-    assert main(["train", *common, "--vector", "async", "--tensorboard", "True", "--out", str(first)]) == 0
+    assert main(["train", *common, "--vector", "async", "--tensorboard", "--out", str(first)]) == 0
     assert next((first / "seed-0000" / "tensorboard").glob("events*")).stat().st_size > 0
     assert main(["train", *common, "--weights-from", str(first), "--out", str(again)]) == 0
     (_, learned, _), (_, reused, _) = load_state(first / "seed-0000"), load_state(again / "seed-0000")
