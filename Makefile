@@ -1,6 +1,7 @@
 # make demo   trains twelve agents, prints what was learned about a reward term, writes demo/report.html
 # make test   style, types and the whole test suite
-# make docs   writes the tables of docs/metrics.md, docs/runs.md, docs/benchmark.md, docs/methods/ppo.md and docs/research
+# make docs   writes the tables of docs/metrics.md, docs/runs.md, docs/benchmark.md, docs/reproduction.md,
+#             docs/methods/ppo.md and docs/research
 # make site   builds the documentation in site/; warnings are errors
 # make dist   builds source distribution and wheel in dist/, and checks them
 # All make their own virtual environment in .venv when there is none.
@@ -31,6 +32,8 @@ docs: $(INSTALLED)
 	test ! -e results/jax || $(BIN)/python -m bipars.bench.jax docs/research/jax-environments.md results/jax
 	test ! -e results/learner/learner.json || $(BIN)/python -m bipars.bench.learner docs/methods/ppo.md results/learner
 	test ! -e results/misspecified || $(BIN)/python -m bipars.report.pairs results/misspecified docs/benchmark.md
+	$(BIN)/python -m bipars.report.reproduction results/paper docs/reproduction.md
+	test ! -e results/untried || $(BIN)/python -m bipars.report.pairs results/untried docs/research/untried.md
 
 # Not with --quiet, which would also overlook the warnings.
 site: $(TESTABLE)

@@ -262,12 +262,20 @@ def test_the_strength_follows_the_evidence(t, early, strength):
         ("nil", None, 3.2, ("keep", "fair")),
         ("down", None, -4.1, ("reverse", "strong")),
         ("up", None, -4.1, ("keep", "strong")),
+        ("nil", None, -4.1, ("drop", "strong")),
         ("faint", "better", -4.1, ("keep", "fair")),
     ],
 )
 def test_the_control_group_decides_where_the_direction_is_not_known(way, outcome, trial, expected):
     direction = Direction(way, {"up": 7.0, "down": -7.0}.get(way, 0.5), (), 20.0, 20.0, 1.0)
     assert by_direction(direction, outcome and compared(outcome), 1.0, trial) == expected
+
+
+def test_a_term_that_lost_as_written_is_kept_only_on_strong_evidence():
+    fair = Direction("up", 4.5, (), 20.0, 20.0, 1.0)
+    assert by_direction(fair, None, 1.0, -4.1) == ("drop", "fair")
+    assert by_direction(fair, None, 1.0, -2.9) == ("keep", "fair")
+    assert by_direction(replace(fair, t=6.1), None, 1.0, -4.1) == ("keep", "strong")
 
 
 def test_of_one_term_the_run_itself_shows_what_it_is_worth(tmp_path):

@@ -362,5 +362,6 @@ def pairs_below(collection: Collection) -> list[Pair]:
 
 if __name__ == "__main__":
     source, page = map(Path, sys.argv[1:3])
-    parts = [from_json(json.loads(file.read_text())) for file in sorted(source.glob("*.json"))]
+    files = [file for file in sorted(source.glob("*.json")) if file.name != "made-with.json"]
+    parts = [from_json(json.loads(file.read_text())) for file in files]
     page.write_text(with_tables(page.read_text(), [as_markdown(merge(pair for part in parts for pair in part))]))

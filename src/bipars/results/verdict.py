@@ -180,8 +180,8 @@ def side_by_side(cell: Cell) -> float | None:
 def by_direction(
     direction: Direction, gain: Comparison | None, weight: float, trial: float | None = None
 ) -> tuple[Advice, Strength]:
-    """The direction decides, unless training without the term has shown something else; where neither is known, the
-    comparison with the control group does.
+    """The direction decides, unless training without the term has shown something else; where neither is known, or a
+    term that seems to help lost clearly as written, the comparison with the control group does.
     """
     advice: Advice = {"up": "keep", "down": "reverse", "nil": "drop"}.get(direction.way, "unsure")  # type: ignore[assignment]
     size = abs(direction.t)
@@ -200,8 +200,10 @@ def by_direction(
         if advice in ("keep", "reverse"):
             return advice, "strong"
         return ("reverse" if weight < 0 else "keep"), "fair"
-    if trial is not None and abs(trial) >= KNOWN and advice in ("unsure", "drop"):
-        return ("keep" if trial > 0 else "drop"), "fair"
+    if trial is not None and trial <= -KNOWN and (advice == "unsure" or (advice == "keep" and strength != "strong")):
+        return "drop", "fair"
+    if trial is not None and trial >= KNOWN and advice in ("unsure", "drop"):
+        return "keep", "fair"
     if gain is not None and gain.outcome == "same" and advice == "unsure":
         return "drop", "weak"
     return advice, "none" if advice == "unsure" else strength
