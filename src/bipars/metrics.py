@@ -96,6 +96,13 @@ METRICS = (
         "clearness of the true gradient",
     ),
     Metric(
+        "term_gradient_t/NAME",
+        "evidence",
+        "the same of the term's gradient with itself: a term that no choice of action changes, such as noise, stays "
+        "around 0",
+        "clearness of the term's gradient",
+    ),
+    Metric(
         "evidence_added",
         "evidence",
         "1 where the update's batch said something about the true gradient, 0 where the evidence is that of the "

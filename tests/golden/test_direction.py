@@ -26,7 +26,7 @@ def faded(batches):
 
 
 def direction_of_a(*seeds):
-    return find_directions(hear(seeds), ["a"])[0]
+    return find_directions(seeds, ["a"])[0]
 
 
 def way(true, **terms):
@@ -146,5 +146,20 @@ def test_none_is_called_nothing_that_may_tell_half_as_much_as_the_clearest(t, po
 
 def test_what_another_term_made_clear_serves_to_tell_that_one_has_nothing():
     rows = seed(np.r_[np.full(59, 2.1), 2.5], a=np.full(60, 0.2), b=np.full(60, 7.0))
-    assert [d.way for d in find_directions(hear([rows]), ["a", "b"])] == ["nil", "up"]
+    assert [d.way for d in find_directions([rows], ["a", "b"])] == ["nil", "up"]
     assert direction_of_a(rows).way == "faint"
+
+
+@pytest.mark.parametrize(
+    ("itself", "updates", "t", "expected"),
+    [(0.3, 60, 1.0, "noise"), (-0.5, 60, 1.0, "noise"), (6.0, 60, 1.0, "faint"), (0.3, 20, 1.0, "faint"),
+     (0.3, 60, 5.0, "up"), (None, 60, 1.0, "faint")],
+)  # fmt: skip
+def test_a_term_without_a_gradient_of_its_own_is_noise_however_little_is_known_of_the_true_one(
+    itself, updates, t, expected
+):
+    rows = seed(np.full(updates, 2.6), a=t)
+    if itself is not None:
+        rows = [row | {"term_gradient_t/a": itself} for row in rows]
+    assert find_directions([rows], ["a"])[0].way == expected
+    assert find_directions([rows], ["a"], rare=["a"])[0].way != "noise"

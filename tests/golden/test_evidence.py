@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -38,25 +39,26 @@ def gathered(*along, batches=40, noise=1.0):
 
 def test_products_are_means_over_pairs_of_different_parts_with_jackknife_errors():
     g = np.asarray(gradients(0, 0.3, -0.2, 0.0), float)
-
-    def mean(parts, reward):
-        return np.mean([g[i, 0] @ g[j, reward] for i, j in itertools.permutations(parts, 2)])
-
-    gram, agreement, variance = products(jnp.asarray(g), jnp.ones(PARTS))
+    gram, with_true, with_itself = products(jnp.asarray(g), jnp.ones(PARTS))
     whole = g.mean(axis=0)
     assert np.allclose(gram, whole @ whole.T, rtol=1e-4)
-    for reward in range(3):
-        without = np.array([mean([j for j in range(PARTS) if j != i], reward) for i in range(PARTS)])
-        assert agreement[reward] == pytest.approx(mean(range(PARTS), reward), rel=1e-3)
-        error = (PARTS - 1) / PARTS * np.sum((without - without.mean()) ** 2)
-        assert variance[reward] == pytest.approx(error, rel=1e-3)
+
+    def mean(parts, reward, other):
+        return np.mean([g[i, other] @ g[j, reward] for i, j in itertools.permutations(parts, 2)])
+
+    for found, others in (with_true, (0, 0, 0)), (with_itself, (0, 1, 2)):
+        for reward, other in enumerate(others):
+            without = np.array([mean([j for j in range(PARTS) if j != i], reward, other) for i in range(PARTS)])
+            assert found.total[reward] == pytest.approx(mean(range(PARTS), reward, other), rel=1e-3)
+            error = (PARTS - 1) / PARTS * np.sum((without - without.mean()) ** 2)
+            assert found.variance[reward] == pytest.approx(error, rel=1e-3)
 
 
 def test_parts_of_the_other_group_do_not_count():
     g, own = gradients(0, 0.3, -0.2), np.zeros(PARTS)
     own[:6] = 1.0
     masked = products(g * own[:, None, None], jnp.asarray(own))
-    for found, expected in zip(masked, products(g[:6], jnp.ones(6)), strict=True):
+    for found, expected in zip(*map(jax.tree.leaves, (masked, products(g[:6], jnp.ones(6)))), strict=True):
         assert np.allclose(found, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -67,7 +69,7 @@ def test_noise_agrees_with_nothing():
         evidence = Evidence.none(1)
         for seed in range(10):
             evidence = evidence.add(gradients(1000 * first + seed, 0.0, 0.0)[:4], jnp.ones(4))
-        scores.append(np.asarray(evidence.t))
+        scores.append(np.concatenate([evidence.agreement.t, evidence.with_itself.t[1:]]))
     assert np.abs(np.mean(scores, axis=0)).max() < 0.45
     assert np.std(scores) < 1.6
 
@@ -75,8 +77,20 @@ def test_noise_agrees_with_nothing():
 def test_a_batch_in_which_nothing_was_rewarded_changes_only_how_old_the_others_are():
     before = gathered(0.5, 0.5)
     after = before.add(jnp.zeros((PARTS, 2, SIZE)), jnp.ones(PARTS))
-    assert np.allclose(after.agreement, MEMORY * before.agreement)
-    assert np.allclose(after.t, before.t, rtol=1e-4)
+    for old, new in (before.agreement, after.agreement), (before.with_itself, after.with_itself):
+        assert np.allclose(new.total, MEMORY * old.total)
+        assert np.allclose(new.t, old.t, rtol=1e-4)
+
+
+def test_a_term_agrees_with_itself_where_the_true_reward_says_nothing():
+    evidence = Evidence.none(2)
+    for seed in range(20):
+        evidence = evidence.add(gradients(seed, 0.0, 0.5, 0.0).at[:, 0].set(0.0), jnp.ones(PARTS))
+    assert evidence.batches == 0
+    assert np.all(np.asarray(evidence.agreement.t) == 0)
+    _, clear, noise = np.asarray(evidence.with_itself.t)
+    assert clear > 5
+    assert abs(noise) < 2.5
 
 
 def test_weights_follow_what_each_term_explains_of_the_true_gradient():

@@ -92,12 +92,13 @@ def _row(round, end, terms, weight, states, share):
     return json.loads(json.dumps(row))
 
 
-def add_evidence(root, true=6.0, leader=1, lead_t=0.0, **terms):
-    """Rows of evidence for every run below: t of the true gradient and of each term, one number or one per update, and
-    what the control group showed."""
+def add_evidence(root, true=6.0, leader=1, lead_t=0.0, itself=None, **terms):
+    """Rows of evidence for every run below: t of the true gradient and of each term, one number or one per update, what
+    the control group showed and, by term, how clear the term's own gradient was."""
     for file in sorted(root.rglob("metrics.jsonl")):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         named = {"true_gradient_t": true} | {f"agreement_t/{name}": t for name, t in terms.items()}
+        named |= {f"term_gradient_t/{name}": t for name, t in (itself or {}).items()}
         for i, row in enumerate(rows):
             row |= {key: float(np.broadcast_to(t, len(rows))[i]) for key, t in named.items()}
             row |= {"leader": leader, "lead_t": lead_t}

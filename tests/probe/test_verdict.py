@@ -8,6 +8,7 @@ import pytest
 
 from bipars.methods import METHODS
 from bipars.report.text import results_text, verdict_text
+from bipars.results import direction
 from bipars.results.comparison import Comparison, judge_use
 from bipars.results.direction import Change, Direction
 from bipars.results.panels import collect, differences, method_role
@@ -181,10 +182,24 @@ def test_where_nothing_was_heard_nothing_is_said_of_any_term(tmp_path):
     found = of_terms(tmp_path, true=1.5, push=5.0, pull=-5.0)
     assert {v.advice for v in found.values()} == {"unsure"}
     text = " ".join(verdict_text(collect(tmp_path)).split())
-    assert "about any single term: the gradient of the true reward never stood out from noise" in text
+    assert "Which way the terms point is not known: the gradient of the true reward never stood out from noise" in text
     assert "(at best 1.5 standard errors; 2.5 are needed)" in text
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())  # of all together, something can
     assert "Both terms together, with learned weights: true return -0.01" in verdict_text(collect(tmp_path))
+
+
+@pytest.mark.parametrize("true", [1.5, 2.6])
+def test_noise_is_told_by_its_own_gradient_however_little_is_known_of_the_true_one(tmp_path, monkeypatch, true):
+    monkeypatch.setattr(direction, "LEAST_UPDATES", 12)
+    fake_cell(tmp_path, "mgl", [-0.5], weight=1.0, terms=("push", "noise", "bonus"))
+    add_evidence(tmp_path, np.r_[np.zeros(11), true], push=0.2, noise=0.2, bonus=0.2, itself={"push": 8.0, "noise": 0.4, "bonus": 0.4})
+    values = np.random.default_rng(0).normal(size=(200, 3)) * [1, 1, 0]
+    values[7, 2] = 1.0  # hardly ever: its gradient may have been missed
+    add_transitions(tmp_path, values)
+    found = {v.term: v for v in verdicts(collect(tmp_path).panels[0])}
+    assert {name: v.advice for name, v in found.items()} == {"push": "unsure", "noise": "drop", "bonus": "unsure"}
+    assert found["noise"].headline == "like noise"
+    assert "t = +0." in found["noise"].evidence
 
 
 @pytest.mark.parametrize("method", ["mgl", "em"])

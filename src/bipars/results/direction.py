@@ -4,11 +4,12 @@ Training logs, after every update, by how many standard errors the two agreed ov
 (`agreement_t/NAME`), and the same of the true gradient with itself (`true_gradient_t`). Where the latter cannot be told
 from noise nothing can be said of a term, so these updates are left out, and so are those that only repeat what was
 known (`evidence_added`). The others are averaged; what the average would scatter by chance follows from the memory that
-neighbouring updates share.
+neighbouring updates share. A term whose own gradient never stood out from noise (`term_gradient_t/NAME`, over all
+updates) points nowhere, however little is known of the true one.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,14 +29,17 @@ EARLY = 0.25
 """The first part of the clear updates, in which most is learned: looked at by itself where the whole shows nothing."""
 HEARD = 2.5
 """The true gradient must have been so clear at least once: where all is noise, 2 comes easily by chance."""
+OWN, LEAST_UPDATES = 2.0, 30
+"""A term whose own gradient stays below so many standard errors, over so many updates, is noise to the policy."""
 FEW = 0.25
 """Share of the seeds that may clearly point the other way."""
 MODERATE, STRONG = 4.0, 6.0
 MOST = 600
 """Updates that are looked at; more of them tell no more, since neighbours share their memory."""
 
-Way = Literal["up", "down", "nil", "faint", "split"]
-"""`nil`: none, though the true gradient was clear. `faint`: too little to tell. `split`: the seeds disagree."""
+Way = Literal["up", "down", "nil", "noise", "faint", "split"]
+"""`nil`: none, though the true gradient was clear. `noise`: none, since the term has no gradient of its own. `faint`:
+too little to tell. `split`: the seeds disagree."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -63,6 +67,8 @@ class Direction:
     early: bool = False
     """Known of the beginning alone."""
     change: Change | None = None
+    itself: float | None = None
+    """Agreement of the term's gradient with itself; none where that was not recorded often enough."""
 
     @property
     def known(self) -> bool:
@@ -107,10 +113,35 @@ def hear(seeds: Sequence[Rows]) -> list[Heard]:
     return found
 
 
-def find_directions(heard: Sequence[Heard], terms: Sequence[str]) -> list[Direction]:
+def find_directions(seeds: Sequence[Rows], terms: Sequence[str], rare: Collection[str] = ()) -> list[Direction]:
+    """Of each term. A `rare` one, nearly always the same, may have a gradient that was hardly ever seen."""
+    heard = hear(seeds)
     own = together([seed.t("true_gradient_t") for seed in heard])
     clearest = [abs(together([seed.t(f"agreement_t/{term}") for seed in heard])) for term in terms]
-    return [_find_direction(heard, f"agreement_t/{term}", own, max(own, *clearest)) for term in terms]
+    found = []
+    for term in terms:
+        direction = _find_direction(heard, f"agreement_t/{term}", own, max(own, *clearest))
+        found.append(direction if term in rare else as_noise(direction, agrees_with_itself(seeds, term)))
+    return found
+
+
+def agrees_with_itself(seeds: Sequence[Rows], term: str) -> float | None:
+    """How clear the term's own gradient was over all of training."""
+    key = f"term_gradient_t/{term}"
+    found = []
+    for rows in seeds:
+        index = np.array([i for i, row in enumerate(rows) if row.get(key) is not None], int)
+        if len(index) >= LEAST_UPDATES:
+            index = index[:: -(-len(index) // MOST)]
+            found.append(float(np.mean([rows[i][key] for i in index]) / chance_spread(index)))
+    return together(found) if found else None
+
+
+def as_noise(direction: Direction, itself: float | None) -> Direction:
+    """The direction of a term whose gradient agreed so clearly with itself: none, if it has no gradient of its own."""
+    quiet = itself is not None and itself < OWN
+    noise = quiet and abs(direction.t) < NOTHING and not direction.known and direction.change is None
+    return replace(direction, itself=itself, way="noise" if noise else direction.way)
 
 
 def _find_direction(heard: Sequence[Heard], key: str, own: float, power: float) -> Direction:

@@ -78,7 +78,8 @@ def judge(panel: Panel, cell: Cell) -> Judgement:
     # Zeros, where nothing was kept, of which nothing is said.
     values = look_at(np.concatenate(transitions) if transitions else np.zeros((0, len(panel.terms))))
     last = snapshots[0][-1] if snapshots else None
-    directions = find_directions(heard, panel.terms) if recorded else [None] * len(panel.terms)
+    rare = {term for term, value in zip(panel.terms, values, strict=True) if value.rare}
+    directions = find_directions(seeds, panel.terms, rare) if recorded else [None] * len(panel.terms)
     found = [
         _judge_term(panel, cell, k, step, together, direction, values[k], last, rising)
         for k, direction in enumerate(directions)
@@ -134,7 +135,8 @@ def _judge_term(
     strength: Strength
     alone = len(panel.terms) == 1
     trial = side_by_side(cell) if alone else None
-    told = gain is not None or (trial is not None and abs(trial) >= KNOWN)
+    noise = direction is not None and direction.way == "noise"
+    told = gain is not None or (trial is not None and abs(trial) >= KNOWN) or noise
     silent = together.constant or (together.silence is not None and not told)
     if values.constant == 0:
         advice, strength = "drop", "strong"
@@ -183,13 +185,15 @@ def by_direction(
     """The direction decides, unless training without the term has shown something else; where neither is known, or a
     term that seems to help lost clearly as written, the comparison with the control group does.
     """
-    advice: Advice = {"up": "keep", "down": "reverse", "nil": "drop"}.get(direction.way, "unsure")  # type: ignore[assignment]
+    advice: Advice = {"up": "keep", "down": "reverse", "nil": "drop", "noise": "drop"}.get(direction.way, "unsure")  # type: ignore[assignment]
     size = abs(direction.t)
     strength: Strength = "strong" if size >= STRONG else "fair" if size >= MODERATE else "weak"
     change = direction.change
     if change is not None:  # what gets an agent off the ground is worth keeping, for a while
         size = min(abs(change.before), abs(change.after))
         advice, strength = ("keep" if change.before > 0 else "unsure"), ("fair" if size >= MODERATE else "weak")
+    elif direction.way == "noise":
+        strength = "fair"
     elif direction.way == "nil":
         strength = "strong" if direction.falls_short >= 2 * SHORT else "fair"
     elif direction.early:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bipars.results.comparison import IGNORED_SHARE, Comparison, Estimate, Weights, digits_for, shown
-from bipars.results.direction import HEARD, KNOWN, Direction
+from bipars.results.direction import HEARD, KNOWN, OWN, Direction
 from bipars.results.panels import Cell
 from bipars.results.summary import short_name
 from bipars.terms.values import Twin, Values
@@ -74,9 +74,11 @@ class Together:
 
     @cached_property
     def sentences(self) -> tuple[str, ...]:
-        what = "the" if self.terms == 1 else "any single"
-        first = [] if self.silence is None else [f"Nothing can be said about {what} term: {self.silence}"]
-        return tuple(first if self.constant else [*first, *self._compared(), *self._inside()])
+        if self.constant:
+            return (f"Nothing can be said about {'the' if self.terms == 1 else 'any single'} term: {self.silence}",)
+        which = "Which way the term points" if self.terms == 1 else "Which way the terms point"
+        first = [] if self.silence is None else [f"{which} is not known: {self.silence}"]
+        return (*first, *self._compared(), *self._inside())
 
     def _compared(self) -> list[str]:
         said, plain = [], self.comparisons.get("plain")
@@ -187,7 +189,7 @@ class Verdict:
         if self.direction is None:
             return {"used": "used as written", "reversed": "sign flipped", "off": "switched off",
                     "mixed": "depends on the state", "unsure": "seeds disagree"}[self.weights.use]  # fmt: skip
-        if self.advice == "drop" and (self.direction.way != "nil" or self.ahead):
+        if self.advice == "drop" and (self.direction.way not in ("nil", "noise") or self.ahead):
             worse = self.ahead < 0 or (self.gain and self.gain.outcome == "worse")
             return "better without" if worse else "no gain shown"
         if self.advice == "keep" and not self.direction.known and self.ahead > 0:
@@ -195,7 +197,7 @@ class Verdict:
         if self.direction.change is not None:
             return "helped early, harmed late" if self.direction.change.before > 0 else "harmed early, helped late"
         late = " early" if self.direction.early else ""
-        return {"up": f"helped{late}", "down": f"harmed{late}", "nil": "no direction",
+        return {"up": f"helped{late}", "down": f"harmed{late}", "nil": "no direction", "noise": "like noise",
                 "faint": "direction not known", "split": "seeds disagree"}[self.direction.way]  # fmt: skip
 
     @cached_property
@@ -231,6 +233,11 @@ class Verdict:
             case "nil":
                 return (
                     f"It has nothing to do with the true return ({t}; {100 * d.clear:.0f} % of the updates could tell)."
+                )
+            case "noise":
+                return (
+                    f"No choice of action changed it in a way that could be told from chance (t = {d.itself:+.1f} for "
+                    f"its own gradient; {OWN:.0f} would be little): to the policy it is noise."
                 )
             case "split":
                 return (

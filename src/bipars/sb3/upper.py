@@ -33,7 +33,7 @@ from bipars.sb3.weights import Weights, numpy
 from bipars.settings.resolved import ResolvedConfig
 from bipars.terms.call import pick
 from bipars.terms.steps import StepSpaces
-from bipars.upper.evidence import PARTS, Evidence, Found, best_weights
+from bipars.upper.evidence import PARTS, Evidence, Found, best_weights, evidence_log
 from bipars.wrappers.term_logger import stack
 
 
@@ -180,14 +180,14 @@ class UpperLevel:
             self.leader = np.asarray(CONTROL if int(progress / TURN) % 2 else TREATED, np.int32)
         gradients = part_gradients(log_prob, round, by_term)
         held = numpy(self.weights.base / self.weights.unit)
-        self.evidence, found, t = add_evidence(
+        self.evidence, found = add_evidence(
             self.evidence, gradients, by_term, self.config.weights.initial, self.leader, held, self.heard
         )
         self.known = bool(found.known)
         self.heard = np.asarray(self.heard | self.known)
         if self.by_evidence:
             self._next = found
-        log = {"agreement_t": np.asarray(t[1:]), "true_gradient_t": np.asarray(t[0])}
+        log = {name: np.asarray(t) for name, t in evidence_log(self.evidence).items()}
         return log | {"evidence_added": np.any(np.asarray(gradients)[:, 0] != 0).astype(float)}
 
     _next: Found | None = None
@@ -325,11 +325,10 @@ def add_evidence(
     leader: np.ndarray,
     held: Float[Array, " term"],
     heard: np.ndarray,
-) -> tuple[Evidence, Found, Float[Array, " reward"]]:
-    """The evidence after one more batch, the weights that follow from it, and how clear it is."""
+) -> tuple[Evidence, Found]:
+    """The evidence after one more batch, and the weights that follow from it."""
     evidence = evidence.add(gradients, jnp.ones(len(gradients)))
-    found = best_weights(evidence, by_term, initial, jnp.asarray(leader), held, jnp.asarray(heard))
-    return evidence, found, evidence.t
+    return evidence, best_weights(evidence, by_term, initial, jnp.asarray(leader), held, jnp.asarray(heard))
 
 
 def part_gradients(log_prob: LogProbability, round: Round, by_term: TermAdvantages) -> np.ndarray:

@@ -10,6 +10,8 @@ SAME = 0.98
 """Correlation, either way, from which on two terms say the same."""
 FEWEST = 64
 """Transitions without which nothing is said."""
+SELDOM = 0.5
+"""Share of the transitions in which a term has another value than its median, below which that is rare."""
 REWARD = 0.999
 """Correlation from which on a term is the true reward again."""
 REST = 1e-3
@@ -32,6 +34,8 @@ class Values:
     constant: float | None
     """Its value, where it has but one."""
     twins: tuple[Twin, ...]
+    rare: bool
+    """It seldom has another value than its usual one, or too little of it was seen to say."""
 
 
 def look_at(terms: np.ndarray) -> list[Values]:
@@ -39,6 +43,7 @@ def look_at(terms: np.ndarray) -> list[Values]:
     count = len(terms)
     size = np.abs(terms).max(axis=0) if count else np.zeros(terms.shape[1])
     varies = np.ptp(terms, axis=0) > 1e-6 * size if count else size > 0
+    unusual = np.abs(terms - np.median(terms, axis=0)) > 1e-6 * size if count else np.zeros_like(terms)
     found = []
     for k in range(terms.shape[1]):
         twins = [
@@ -49,7 +54,8 @@ def look_at(terms: np.ndarray) -> list[Values]:
             if abs(r) > SAME
         ]
         constant = float(terms[0, k]) if count >= FEWEST and not varies[k] else None
-        found.append(Values(count, constant, tuple(twins)))
+        rare = count < FEWEST or unusual[:, k].mean() < SELDOM
+        found.append(Values(count, constant, tuple(twins), bool(rare)))
     return found
 
 

@@ -50,34 +50,53 @@ SMALLEST_OWN = 0.05
 """beta_0 at least: a reward that is nearly all noise."""
 
 
+class Agreement(NamedTuple):
+    """Of the gradients of different parts of a batch, one number per reward; summed over batches, old ones fading."""
+
+    total: Float[Array, " reward"]
+    variance: Float[Array, " reward"]
+
+    def add(self, new: "Agreement", size: Float[Array, "..."], heard: Bool[Array, "..."]) -> "Agreement":
+        """`new` in units of `size`, where it was `heard`."""
+        return Agreement(
+            MEMORY * self.total + jnp.where(heard, new.total / size, 0.0),
+            MEMORY**2 * self.variance + jnp.where(heard, new.variance / size**2, 0.0),
+        )
+
+    @property
+    def t(self) -> Float[Array, " reward"]:
+        """In standard errors."""
+        return self.total / jnp.sqrt(jnp.maximum(self.variance, 1e-12))
+
+
 class Evidence(NamedTuple):
     """Sums over batches, old ones fading; rewards on the axes, the true one first. Each batch in units of its noise."""
 
     gram: Float[Array, "reward reward"]
-    agreement: Float[Array, " reward"]
-    variance: Float[Array, " reward"]
-    """Of the sum in `agreement`."""
+    agreement: Agreement
+    """With the true gradient."""
+    with_itself: Agreement
+    """Of each gradient: a reward that no choice of action changes has none."""
     batches: Float[Array, ""]
 
     @staticmethod
     def none(num_terms: int) -> "Evidence":
         rewards = num_terms + 1
-        return Evidence(jnp.zeros((rewards, rewards)), jnp.zeros(rewards), jnp.zeros(rewards), jnp.zeros(()))
+        nothing = Agreement(jnp.zeros(rewards), jnp.zeros(rewards))
+        return Evidence(jnp.zeros((rewards, rewards)), nothing, nothing, jnp.zeros(()))
 
     def add(self, gradients: Float[Array, "part reward theta"], own: Float[Array, " part"]) -> "Evidence":
-        gram, agreement, variance = products(gradients, own)
+        gram, agreement, with_itself = products(gradients, own)
         # By the parts' own length: by that of their sum, batches would count for more in which they happen to disagree.
-        size = jnp.sum(gradients[:, 0] ** 2) / own.sum() ** 2
-        heard = (size > 0) & (own.sum() > 2)
-        size = jnp.where(heard, size, 1.0)
-        fresh = Evidence(gram / size, agreement / size, variance / size**2, jnp.ones(()))
-        fading = Evidence(MEMORY, MEMORY, MEMORY**2, MEMORY)  # type: ignore[arg-type]
-        return jax.tree.map(lambda old, new, kept: kept * old + jnp.where(heard, new, 0.0), self, fresh, fading)
-
-    @property
-    def t(self) -> Float[Array, " reward"]:
-        """How clearly each gradient agrees with the true one, in standard errors."""
-        return self.agreement / jnp.sqrt(jnp.maximum(self.variance, 1e-12))
+        sizes = jnp.sum(gradients**2, axis=(0, 2)) / own.sum() ** 2
+        heard = (sizes > 0) & (own.sum() > 2)
+        sizes = jnp.where(heard, sizes, 1.0)
+        return Evidence(
+            MEMORY * self.gram + jnp.where(heard[0], gram / sizes[0], 0.0),
+            self.agreement.add(agreement, sizes[0], heard[0]),
+            self.with_itself.add(with_itself, sizes, heard),
+            MEMORY * self.batches + heard[0],
+        )
 
 
 class EvidenceState(NamedTuple):
@@ -120,8 +139,12 @@ class WeightsByEvidence:
         evidence = state.evidence.add(gradients, own)
         held = state.weights.base / state.weights.unit
         found = best_weights(evidence, data.by_term, self.initial, groups.leader, held, state.decided)
-        log = {"agreement_t": evidence.t[1:], "true_gradient_t": evidence.t[0]}
-        return evidence, found, log | {"evidence_added": jnp.any(gradients[:, 0] != 0).astype(float)}
+        return evidence, found, evidence_log(evidence) | {"evidence_added": jnp.any(gradients[:, 0] != 0).astype(float)}
+
+
+def evidence_log(evidence: Evidence) -> dict[str, Array]:
+    agreement, with_itself = evidence.agreement.t, evidence.with_itself.t
+    return {"agreement_t": agreement[1:], "term_gradient_t": with_itself[1:], "true_gradient_t": agreement[0]}
 
 
 class Found(NamedTuple):
@@ -151,15 +174,15 @@ def best_weights(
     naive = initial * jnp.where(advantages.silent, jnp.minimum(1.0, 1 / unit), 1 / unit)
     expected = jnp.where(leader == CONTROL, 0.0, naive)
     batches = jnp.maximum(evidence.batches, 1e-6)
-    gram, agreement = evidence.gram / batches, evidence.agreement / batches
+    gram, agreement = evidence.gram / batches, evidence.agreement.total / batches
     size = jnp.maximum(jnp.diag(gram), 1e-9)
     beta = signed_regression(gram + RIDGE * jnp.diag(size), agreement)
     scale = jnp.maximum(beta[0], SMALLEST_OWN)
     best = jnp.clip(beta[1:] / scale, -LARGEST, LARGEST)
-    error = jnp.sqrt(evidence.variance)[1:] / batches / size[1:] / scale
+    error = jnp.sqrt(evidence.agreement.variance)[1:] / batches / size[1:] / scale
     prior = PRIOR**2 + expected**2
     certain = prior / (prior + error**2)
-    known = evidence.t[0] > CLEAR
+    known = evidence.agreement.t[0] > CLEAR
     zeta = jnp.where(known, certain * best + (1 - certain) * expected, jnp.where(decided, held, expected))
     now = leader != UNDECIDED
     return Found(jnp.where(now, zeta, naive) * unit, unit, known, now)
@@ -210,17 +233,25 @@ def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part 
 
 def products(
     g: Float[Array, "part reward theta"], own: Float[Array, " part"]
-) -> tuple[Float[Array, "reward reward"], Float[Array, " reward"], Float[Array, " reward"]]:
-    """M, b, and the variance of the estimate of b (jackknife). Parts that are not the policy's own are 0.
+) -> tuple[Float[Array, "reward reward"], Agreement, Agreement]:
+    """M, b, and how each gradient agrees with itself. Parts that are not the policy's own are 0.
 
-    M has the noise of a batch in it; b, a mean over pairs of different parts, has not.
+    M has the noise of a batch in it; the others, means over pairs of different parts, have not.
     """
-    parts, sums = own.sum(), g.sum(axis=0)
-    true, true_sum = g[:, 0], sums[0]
-    same = jnp.einsum("pt,prt->pr", true, g)
-    pairs = sums @ true_sum - same.sum(axis=0)
+    sums = g.sum(axis=0)
+    return sums @ sums.T / own.sum() ** 2, agree(g[:, :1], g, own), agree(g, g, own)
+
+
+def agree(
+    a: Float[Array, "part one_or_reward theta"], b: Float[Array, "part reward theta"], own: Float[Array, " part"]
+) -> Agreement:
+    """Mean over pairs of different parts of <a, b>, and the variance of that estimate (jackknife)."""
+    parts, sum_a, sum_b = own.sum(), a.sum(axis=0), b.sum(axis=0)
+    same = jnp.sum(a * b, axis=-1)
+    pairs = jnp.sum(sum_a * sum_b, axis=-1) - same.sum(axis=0)
     # The same without part p: the pairs that it is in taken out.
-    without = (pairs - true @ sums.T - g @ true_sum + 2 * same) / jnp.maximum((parts - 1) * (parts - 2), 1)
+    with_p = jnp.sum(a * sum_b + sum_a * b, axis=-1) - 2 * same
+    without = (pairs - with_p) / jnp.maximum((parts - 1) * (parts - 2), 1)
     from_mean = own[:, None] * (without - jnp.average(without, axis=0, weights=own))
     variance = (parts - 1) / parts * jnp.sum(from_mean**2, axis=0)
-    return sums @ sums.T / parts**2, pairs / jnp.maximum(parts * (parts - 1), 1), variance
+    return Agreement(pairs / jnp.maximum(parts * (parts - 1), 1), variance)
