@@ -191,8 +191,9 @@ def test_where_nothing_was_heard_nothing_is_said_of_any_term(tmp_path):
 @pytest.mark.parametrize("true", [1.5, 2.6])
 def test_noise_is_told_by_its_own_gradient_however_little_is_known_of_the_true_one(tmp_path, monkeypatch, true):
     monkeypatch.setattr(direction, "LEAST_UPDATES", 12)
+    itself = {"push": 8.0, "noise": 0.4, "bonus": 0.4}
     fake_cell(tmp_path, "mgl", [-0.5], weight=1.0, terms=("push", "noise", "bonus"))
-    add_evidence(tmp_path, np.r_[np.zeros(11), true], push=0.2, noise=0.2, bonus=0.2, itself={"push": 8.0, "noise": 0.4, "bonus": 0.4})
+    add_evidence(tmp_path, np.r_[np.zeros(11), true], push=0.2, noise=0.2, bonus=0.2, itself=itself)
     values = np.random.default_rng(0).normal(size=(200, 3)) * [1, 1, 0]
     values[7, 2] = 1.0  # hardly ever: its gradient may have been missed
     add_transitions(tmp_path, values)

@@ -39,7 +39,8 @@ def never_heard(rows: Sequence[Mapping[str, Any]], rising: bool) -> str:
     last = max(rows, key=lambda row: row["round"])
     if last["round"] < FEW_UPDATES:
         enough = ENOUGH_UPDATES * last["step"] // last["round"]
-        return f"{last['step']:,} steps are too few to tell. Train for {enough:,} or more."
+        few = f"{last['step']:,} steps are too few to tell the gradient of the true reward from noise"
+        return f"{few}. Train for {enough:,} or more."
     clearest = max((row["true_gradient_t"] for row in rows if row.get("true_gradient_t") is not None), default=0.0)
     return (
         f"the gradient of the true reward never stood out from noise (at best {clearest:.1f} standard errors; "
