@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from bipars.envs.mujoco import TASKS, MujocoEnvironment
+from bipars.envs.mujoco import MujocoEnvironment
+from bipars.envs.mujoco_tasks import TASKS
 from bipars.envs.spaces import native_actions
 from bipars.errors import UsageError
 from bipars.nets.network import Network

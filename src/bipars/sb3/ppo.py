@@ -1,15 +1,12 @@
 """`ShapedPPO`: Stable-Baselines3's PPO, which learns at the same time how much each reward term should count."""
 
 import io
-import json
 import os
 import warnings
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 import numpy as np
@@ -18,17 +15,15 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
-from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
-from bipars.envs import spaces
-from bipars.errors import BiparsError, CheckpointError, UsageError
+from bipars.errors import UsageError
 from bipars.export import LearnedWeightFunction, shape
 from bipars.report.report import Report
 from bipars.rollout.finite import check_rewards
-from bipars.runs.checkpoint import decode_tree, encode_tree, read_about
-from bipars.runs.metrics import encode_row, parse_metrics
+from bipars.runs.checkpoint import decode_tree
 from bipars.runs.objects import Terms
+from bipars.sb3.archive import read_archive, write_archive
 from bipars.sb3.critics import Critics, as_tensors
 from bipars.sb3.meta_gradient import LogProbability
 from bipars.sb3.record import Record, absolute
@@ -45,8 +40,6 @@ from bipars.wrappers.term_logger import environment_title, make_evaluator, make_
 from bipars.wrappers.vec_env import VecEnvTermLogger
 
 Horizon = Literal["gamma", "gamma-lambda"]
-KNOWLEDGE, ROWS, SNAPSHOTS = "bipars/knowledge.safetensors", "bipars/metrics.jsonl", "bipars/snapshots/"
-"""Ours, within the archive that Stable-Baselines3 writes."""
 LONGEST_KEY = 30
 """Characters of a name in Stable-Baselines3's printed table."""
 
@@ -325,20 +318,9 @@ class ShapedPPO(PPO):
         """One archive, as `PPO.save` writes it. The weight function in it is no pickle; functions are not stored."""
         content = io.BytesIO()
         super().save(content, exclude, include)
-        about = {
-            "asked": json.dumps(asdict(self._asked)),
-            "observation_space": json.dumps(spaces.describe(self._single.observation_space)),
-            "action_space": json.dumps(spaces.describe(self._single.action_space)),
-        }
-        with zipfile.ZipFile(content, "a") as archive:
-            archive.writestr(KNOWLEDGE, encode_tree(self.shaping.knowledge, about))
-            archive.writestr(ROWS, b"".join(map(encode_row, self.metrics)))
-            for round, snapshot in self.record.snapshots.items():
-                archive.writestr(f"{SNAPSHOTS}{round:08d}", snapshot)
-        file = open_path(path, "w", verbose=0, suffix="zip")
-        file.write(content.getvalue())
-        if isinstance(path, (str, os.PathLike)):
-            file.close()
+        write_archive(
+            path, content, self._asked, self._single, self.shaping.knowledge, self.metrics, self.record.snapshots
+        )
 
     @classmethod
     def load(
@@ -362,47 +344,6 @@ class ShapedPPO(PPO):
             model._evaluator = evaluator_again(asked, single, terms, true_reward, model.seed)
             model._attach()
         return model
-
-
-class Held(NamedTuple):
-    """Ours in an archive."""
-
-    asked: Asked
-    single: StepSpaces
-    knowledge: bytes
-    metrics: list[dict[str, Any]]
-    snapshots: dict[int, bytes]
-
-
-def read_archive(path: Any) -> Held:
-    file = open_path(path, "r", verbose=0, suffix="zip")
-    try:
-        with zipfile.ZipFile(file) as archive:
-            names = archive.namelist()
-            if KNOWLEDGE not in names:
-                raise UsageError(
-                    f"{path} was not saved by bipars.sb3.ShapedPPO: it holds no weights of terms. Load it with the "
-                    "algorithm that saved it, and train a ShapedPPO for the weights"
-                )
-            knowledge, rows = archive.read(KNOWLEDGE), parse_metrics(archive.read(ROWS), Path(ROWS))
-            kept = {
-                int(name.removeprefix(SNAPSHOTS)): archive.read(name) for name in names if name.startswith(SNAPSHOTS)
-            }
-        header = read_about(knowledge)
-        asked = json.loads(header["asked"])
-        single = (spaces.from_description(json.loads(header[name])) for name in ("observation_space", "action_space"))
-        return Held(Asked(**asked | {"terms": tuple(asked["terms"])}), StepSpaces(*single), knowledge, rows, kept)
-    except zipfile.BadZipFile as error:
-        raise CheckpointError(f"{path} is no archive of Stable-Baselines3") from error
-    except (KeyError, ValueError, TypeError) as error:
-        if isinstance(error, BiparsError):
-            raise
-        raise CheckpointError(f"{path} is damaged: {error!r:.200}") from error
-    finally:
-        if isinstance(path, (str, os.PathLike)):
-            file.close()
-        else:
-            file.seek(0)
 
 
 def evaluator_again(
