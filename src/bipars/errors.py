@@ -66,7 +66,7 @@ class NoSpaceError(BiparsError):
     def __init__(self, path: Path) -> None:
         super().__init__(
             f"no space is left on the disk of {path}. Everything written so far can be read; "
-            "make room, then go on with `bipars resume`"
+            "make room, then continue with `bipars resume`"
         )
 
 

@@ -279,14 +279,14 @@ METHODS: dict[str, Method] = {
         settings=(*(name for name in ADVANTAGE_SETTINGS if name != "sampling"), "unroll"),
     ),
     "single": Method(
-        "one weight per term, the same in every state, learned by meta-gradient",
+        "one weight per term, the same in every state",
         mgl,
         learns_weights=True,
         settings=ADVANTAGE_SETTINGS,
         learning_rate=1e-2,
     ),
     "simplex": Method(
-        "as single, but the weights of the terms are positive and sum to one",
+        "like single, but the weights of the terms are positive and sum to one",
         mgl,
         learns_weights=True,
         settings=ADVANTAGE_SETTINGS,
@@ -300,14 +300,15 @@ METHODS: dict[str, Method] = {
         takes_cost=True,
     ),
     "hepo": Method(
-        "heuristic enhanced policy optimisation: true return and terms, never below a policy of the terms alone",
+        "heuristic enhanced policy optimisation: true return plus terms, kept at or above the true return of a policy "
+        "trained on the terms alone",
         hepo,
         initial_weight=1.0,
         needs_terms=True,
         own_lower=policy_pair,
     ),
     "dpba": Method(
-        "dynamic potential-based advice: a potential whose differences are the terms, learned from them",
+        "dynamic potential-based advice: a learned potential whose differences approximate the terms",
         initial_weight=0.0,
         learned_potential=lambda config: LearnedPotential(config.dpba, config.ppo),
         needs_terms=True,

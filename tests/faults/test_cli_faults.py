@@ -144,7 +144,7 @@ def test_a_stopped_command_checkpoints_and_resume_finishes(tmp_path, number):
     os.close(leader)
     os.close(follower)
     assert process.returncode == 130
-    assert f"go on with: bipars resume {out}" in output.decode()
+    assert f"continue with: bipars resume {out}" in output.decode()
     assert list((out / "seed-0000" / "checkpoints").glob("*.json"))
     assert main(["resume", str(out)]) == 0
     assert all((out / f"seed-000{seed}" / "result.json").exists() for seed in (0, 1))

@@ -162,4 +162,4 @@ def test_a_term_without_a_gradient_of_its_own_is_noise_however_little_is_known_o
     if itself is not None:
         rows = [row | {"term_gradient_t/a": itself} for row in rows]
     assert find_directions([rows], ["a"])[0].way == expected
-    assert find_directions([rows], ["a"], rare=["a"])[0].way != "noise"
+    assert find_directions([rows], ["a"], not_noise=["a"])[0].way != "noise"

@@ -193,3 +193,16 @@ def test_weights_are_bounded():
         reward, term = gradients(seed, 0.05, noise=1.0), gradients(seed + 1000, 0.5, noise=0.001)
         evidence = evidence.add(jnp.concatenate([reward, 0.01 * term], axis=1), jnp.ones(PARTS))
     assert abs(found_after(CONTROL, evidence, advantages(units=(1.0,))).weights[0]) <= LARGEST
+
+
+def test_late_batches_that_tell_nothing_do_not_drown_what_was_known():
+    """Of a solved task: the true gradient is a hundredth of what it was, and the term's is as long as ever."""
+    evidence = Evidence.none(1)
+    for i in range(20):
+        late = i >= 10
+        g = np.random.default_rng(i).normal(size=(PARTS, 2, 50))
+        g[:, 0] *= 0.01 if late else 1.0
+        g += 0.0 if late else 0.7
+        evidence = evidence.add(jnp.asarray(g), jnp.ones(PARTS))
+    assert evidence.direction.t[0] == evidence.agreement.t[0]
+    assert evidence.direction.t[1] > 4 > evidence.agreement.t[1] > -4

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bipars.results.where import predictable
 from bipars.terms.values import Twin, look_at, odd_terms, parts_of
 
 RNG = np.random.default_rng(0)
@@ -42,7 +43,7 @@ def test_every_odd_term_has_its_sentence():
         "term 'copy' is the same as term 'a', up to its scale: keep one of them",
         "term 'zero' is 0 in all 200 steps looked at: it changes nothing. Is it computed from what the environment "
         "gives?",
-        "term 'living' is 3.5 in all 200 steps looked at: a constant pays for longer or shorter episodes alone",
+        "term 'living' is 3.5 in all 200 steps looked at: a constant only rewards longer or shorter episodes",
         "term 'against' is the opposite of term 'b', up to its scale: keep one of them",
     ]
 
@@ -65,3 +66,19 @@ def test_terms_that_go_with_the_reward_are_not_in_it():
     assert parts_of(np.ones(200), columns(A, 1.0)) == []  # a constant is made of nothing
     rare = 1.0 * (np.arange(200) % 50 == 0)
     assert parts_of(rare, columns(2 * rare, A)) == []  # so few may agree by chance
+
+
+def test_noise_may_hide_what_a_term_rewards():
+    noise, falls = RNG.normal(size=(2, 1000))
+    terms = np.stack([noise, -1.0 * (falls > 2) + 0.01 * noise, 0.001 * noise - 0.1, np.zeros(1000)], axis=1)
+    assert [values.hidden for values in look_at(terms)] == [False, True, True, True]
+    assert look_at(terms[:30])[0].hidden  # too little was seen
+
+
+def test_noise_is_what_no_input_predicts():
+    x = np.random.default_rng(1).normal(size=(2000, 3))
+    assert predictable(x, x[:, 1] + RNG.normal(size=2000))
+    assert predictable(x, 1e-6 * x[:, 0] * x[:, 2])
+    assert predictable(x, np.sign(x[:, 2]))
+    noise = np.random.default_rng(2).normal(size=(2000, 20))
+    assert not any(predictable(x, column) for column in noise.T)

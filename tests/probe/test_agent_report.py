@@ -116,7 +116,7 @@ def test_compare_trains_every_rival_on_every_seed_once(tmp_path):
     assert [v.term for v in report.verdicts] == ["toward", "away"]
     assert "Both terms together, with learned weights: true return" in report.together
     assert "A fresh agent on the frozen weights" in report.together
-    assert "A fresh agent on one number per term of them" in report.together
+    assert "A fresh agent on those weights, as one number per term" in report.together
     assert (tmp_path / "page.html").exists()
     stamps = {file: file.stat().st_mtime_ns for file in out.rglob("metrics.jsonl")}
     again = bipars.compare(Point, terms()[:2], 2_048, seeds=[0, 3], out=out, **settings)

@@ -91,6 +91,15 @@ def test_help_fits_two_screens_and_help_all_has_every_setting(capsys, monkeypatc
         assert path in everything
 
 
+def test_help_has_neither_none_nor_comments_of_the_source(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ("bench", "monks", "report", "suite run"):
+        with pytest.raises(SystemExit):
+            main([*command.split(), "--help"])
+        text = capsys.readouterr().out
+        assert not any(odd in text for odd in ("None", "type: ignore", "command options")), command
+
+
 def test_whole_numbers_may_be_written_as_powers_of_ten(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("bipars.suite.finish.run_locally", lambda runs, workers, report: False)
     assert main([*train(tmp_path / "a"), "--steps", "1e4", "--ppo.update-period", "2E3"]) == 130

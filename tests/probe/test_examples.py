@@ -24,7 +24,7 @@ SCRIPTS = {
     "own_method": ({"steps": 1}, r"the harmful term's weight went from 1 to [01]\.\d\d"),
     "own_environment_family": ({"steps": 1}, "steps in the middle, of 50: "),
     "taking_weights_away": ({"steps": 1}, "one number per term: .* of which .* is the true reward"),
-    "resuming": ({"steps": 120_000}, r"exits with 130(.|\n)*go on with: bipars resume(.|\n)*all intact"),
+    "resuming": ({"steps": 120_000}, r"exits with 130(.|\n)*continue with: bipars resume(.|\n)*all intact"),
     "suite_on_ray": ({"steps": 20_000, "seeds": "0", "out": "on-ray"}, "cartpole/harmful/mgl"),
 }
 PACKAGES = {"sb3_script": "stable_baselines3", "suite_on_ray": "ray"}

@@ -89,7 +89,7 @@ def test_a_run_without_evaluations(tmp_path, capsys):
     status, text = message(capsys, tmp_path)
     assert status == 0
     assert "No evaluation yet" in text
-    assert "1 of 1 runs stopped before the end, the last at 0%; go on with: bipars resume" in text
+    assert "1 of 1 runs stopped before the end, the last at 0%; continue with: bipars resume" in text
     assert "No evaluation yet" in (tmp_path / "report.html").read_text()
 
 
@@ -142,7 +142,7 @@ def test_running_stopped_and_waiting_runs_are_told_apart(tmp_path, capsys):
     assert "1 run has not begun\n" in text
     assert "bipars resume" not in text
     text = message(capsys, tmp_path, "--text")[1]
-    assert f"3 of 4 runs stopped before the end, the last at 50%; go on with: bipars resume {tmp_path}" in text
+    assert f"3 of 4 runs stopped before the end, the last at 50%; continue with: bipars resume {tmp_path}" in text
 
 
 def test_nothing_that_can_be_shown(tmp_path):
@@ -426,7 +426,7 @@ def test_the_papers_statements_stand_beside_our_figures(tmp_path):
     runs = record(root, load_suite(str(tmp_path / "my.toml")), ["my"]).runs(root)
     fill([run for run in runs if run.config.method != "ns"])
     collection = collect(root)
-    assert "3 runs have not begun; go on with: bipars resume" in verdict_text(collection)
+    assert "3 runs have not begun; continue with: bipars resume" in verdict_text(collection)
     (section,) = paper_beside(collection)
     assert section["panel"] == 0
     assert section["rows"][0][0] == "MGL ends above PPO's line."

@@ -8,11 +8,12 @@ from bipars.cli import main
 @pytest.mark.parametrize(
     ("arguments", "column"), [(["list"], " cells "), (["show", "potentials"], " seeds "), (["show", "demo"], " steps")]
 )
-def test_columns_stand_below_each_other(arguments, column, capsys):
+def test_columns_stand_below_each_other(arguments, column, capsys, recwarn):
     assert main(["suite", *arguments]) == 0
     rows = [line for line in capsys.readouterr().out.splitlines() if column in line and "runs, " not in line]
     assert len(rows) > 1
     assert len({row.index(column) for row in rows}) == 1
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("before", [["show"], [], ["run", "--out", "x"]])

@@ -19,11 +19,11 @@ from bipars.cli.suite import Resume, SuiteCommand, with_run
 from bipars.cli.train import train_command
 from bipars.errors import BiparsError, UsageError
 
-OTHERS = {
+OTHERS = subcommands({
     "resume": Resume, "suite": SuiteCommand, "list": List, "demo": Demo, "bench": Bench, "monks": Monks,
     "report": Report, "watch": Watch, "render": Render, "export": Export,
     "verify": Verify,
-}  # fmt: skip
+})  # fmt: skip
 HELP_ALL = "--help-all"
 
 
@@ -35,7 +35,7 @@ def _parse(arguments: list[str]) -> Any:
     train: Any = train_command(show_all=not short)
     training, parse = arguments[:1] == ["train"], cast(Any, tyro.cli)
     parsed = parse(
-        Annotated[train, tyro.conf.subcommand("train")] | subcommands(OTHERS),
+        Annotated[train, tyro.conf.subcommand("train")] | OTHERS,
         prog="bipars",
         description="Learn how much each hand-written reward term should count, and where.",
         args=["--help" if word == HELP_ALL else word for word in arguments],
@@ -48,7 +48,7 @@ def _parse(arguments: list[str]) -> Any:
             word = unknown[0].split("=")[0]
             if not word.startswith("-"):
                 before = arguments[arguments.index(unknown[0]) - 1]
-                raise UsageError(f"'{word}' is no flag, and '{before}' does not take it")
+                raise UsageError(f"'{word}' is not a flag, and '{before}' does not take it")
             close = difflib.get_close_matches(word, _flags(parsed), n=1)
             hint = f" Did you mean {close[0]}?" if close else ""
             raise UsageError(f"unknown argument '{word}'.{hint} `bipars train --help-all` shows every flag")

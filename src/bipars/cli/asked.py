@@ -22,7 +22,7 @@ FLAGS = {"terms": "--term", "env_options": "--env-option"}
 def _read_whole(words: list[str]) -> int:
     number = float(words[0])
     if not number.is_integer():
-        raise ValueError(f"{words[0]} is no whole number")
+        raise ValueError(f"{words[0]} is not a whole number")
     return int(words[0]) if words[0].lstrip("+-").isdigit() else int(number)
 
 
@@ -41,7 +41,19 @@ Whole = Annotated[
 
 def subcommands(commands: Mapping[str, type]) -> Any:
     """One of these classes, each under its name."""
-    return functools.reduce(operator.or_, (Annotated[c, tyro.conf.subcommand(name)] for name, c in commands.items()))
+    named = (Annotated[explained(command), tyro.conf.subcommand(name)] for name, command in commands.items())
+    return functools.reduce(operator.or_, named)
+
+
+def explained(command: type) -> type:
+    """The class, with help that fills its lines and says nothing of a default that is None."""
+    kinds, docs = typing.get_type_hints(command), field_docs(command)
+    for name, hint in typing.get_type_hints(command, include_extras=True).items():
+        optional = getattr(command, name, ...) is None
+        metavar = _metavar(typing.get_args(kinds[name])[0]) if optional else None
+        about = tyro.conf.arg(help=docs.get(name), help_behavior_hint="" if optional else None, metavar=metavar)
+        command.__annotations__[name] = Annotated[hint, about]
+    return command
 
 
 def asked(usual: Any, room: str) -> type:

@@ -25,7 +25,8 @@ class List:
         from bipars.terms.builtin import TERMS
 
         print("environments:", ", ".join([*known_names(), ANY]))
-        print("terms:       ", ", ".join(TERMS))
+        forms = {"info": "info:KEY", "import": "import:module.function"}
+        print("terms:       ", ", ".join(forms.get(name, name) for name in TERMS))
         print("suites:      ", ", ".join(shipped()))
         print("methods:")
         for name, method in METHODS.items():
@@ -38,7 +39,7 @@ LABELS = {"ppo": "no shaping", "ns": "naive shaping", "mgl": "learned weights"}
 
 @dataclass(frozen=True)
 class Demo:
-    """Three reward terms on cart-pole, used in three ways side by side, with advice on each."""
+    """Train on cart-pole with three reward terms, used in three ways, and print advice on each term."""
 
     out: Path = Path("demo")
     """Directory for runs, table and curves."""
@@ -80,21 +81,22 @@ class Demo:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed, side by side in one run; or what faults do."""
+    """Measure speed, or what faults do; what is compared is measured in the same run."""
 
     what: Annotated[str, tyro.conf.Positional] = "cartpole"
-    """What to measure: cartpole, methods, mujoco, jax or suite; sweep, weights learned in one run against trials of
-    Optuna; trainer, weights learned inside Stable-Baselines3 and taken to a fresh PPO; learner, PPO beside
-    Stable-Baselines3's; or faults. The last four take hours at their full size."""
+    """What to measure: cartpole, methods, mujoco, jax or suite; sweep: weights learned in one run against trials of
+    Optuna; trainer: weights learned inside Stable-Baselines3 and taken to a fresh PPO; learner: PPO beside
+    Stable-Baselines3's; recipe: wall clock of the recipe beside PPO's; or faults. The last five take from half an hour
+    to several hours at their full size."""
     updates: int | None = None
     """Updates to time per method; by default 30 on cartpole, 10 for methods, 4 (twice) on mujoco, 5 for jax
     and 60 for suite."""
     methods: tuple[str, ...] | None = None
-    """`bench methods`: measure these alone, such as mgl imgl, and what they are compared to."""
+    """`bench methods`: measure these alone, such as mgl imgl, and what they are compared with."""
     out: Path | None = None
-    """`bench methods`: directory for tables (CSV) and a figure (PNG). `bench faults`: for what was tried (JSON).
-    `bench sweep`, `bench trainer` and `bench learner`: for results, by default runs/sweep and so on. All but the first
-    go on with what is there."""
+    """Directory for results. `bench methods`: tables (CSV) and a figure (PNG); `bench jax` and `bench faults`: JSON;
+    `bench sweep`, `trainer`, `learner` and `recipe`: by default runs/sweep and so on. `faults`, `sweep`, `trainer` and
+    `learner` continue from the results there."""
     envs: int | None = None
     """`bench mujoco`: environments side by side; by default 20, as in training."""
     scale: float | None = None
@@ -102,15 +104,15 @@ class Bench:
     trials: int | None = None
     """`bench sweep`: how many weights Optuna tries; by default 20."""
     steps: int | None = None
-    """`bench sweep`, `bench trainer` and `bench learner`: environment steps of every training; by default 100,000."""
+    """`bench sweep`, `trainer`, `learner` and `recipe`: environment steps per training; by default 100,000."""
     parts: tuple[str, ...] | None = None
     """`bench faults`: these alone, such as hopper suite corruptions hostile nodes. `bench trainer`: environments, such
-    as CartPole-v1, and time. `bench learner`: environments."""
+    as CartPole-v1, and time. `bench learner`: environments. `bench recipe`: pairs, such as Hopper-v5/torque."""
 
     def run(self) -> int:
-        from bipars.bench import cartpole, faults, jax, learner, methods, mujoco, suite, sweep, trainer
+        from bipars.bench import cartpole, faults, jax, learner, methods, mujoco, recipe, suite, sweep, trainer
 
-        modules = (cartpole, methods, mujoco, suite, jax, faults, sweep, trainer, learner)
+        modules = (cartpole, methods, mujoco, suite, jax, faults, sweep, trainer, learner, recipe)
         benchmarks: dict[str, Callable[..., int]] = {m.__name__.rpartition(".")[2]: m.run_bench for m in modules}
         if self.what not in benchmarks:
             raise unknown("benchmark", self.what, benchmarks)
@@ -141,6 +143,7 @@ class Monks:
     seed: int = 0
     """Seed of everything random."""
     learn: LearnFlags = field(default_factory=LearnFlags)  # type: ignore[valid-type]
+    """Settings of the learners."""
 
     def run(self) -> int:
         import numpy as np

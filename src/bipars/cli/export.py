@@ -20,7 +20,7 @@ class Export(OfRuns):
     """scalars: one number per term (JSON); schedule: numbers over training (JSON); isaaclab, mjlab, playground: Python
     that sets the weights there; onnx: the weight function itself, of one run."""
     out: Path | None = None
-    """The file; without it, what is text is printed."""
+    """File to write; without it, text is printed."""
     allow_imports: bool = False
     """Import the code that a run's file names, such as import:module.function, for onnx, without asking."""
 
@@ -46,8 +46,11 @@ class Export(OfRuns):
         from bipars.export.onnx import save_onnx
 
         if self.out is None:
-            raise UsageError("an ONNX graph is no text: say where it goes, such as --out weights.onnx")
+            raise UsageError("an ONNX graph is not text: say where it goes, such as --out weights.onnx")
         if not (self.directory / "config.json").exists():
-            raise UsageError(f"{self.directory} is no run and no saved agent; a graph is of one, such as its seed-0000")
+            raise UsageError(
+                f"{self.directory} is neither a run nor a saved agent; a graph is made from one run, such as its "
+                "seed-0000"
+            )
         agent = BiPaRS.load(self.directory)
         return save_onnx(agent.weight_function(), self.out)

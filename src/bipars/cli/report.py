@@ -21,7 +21,7 @@ class OfRuns:
 
 @dataclass(frozen=True, kw_only=True)
 class Report(OfRuns):
-    """Say what to do with each reward term, and how that is known: one page, report.html, and its figures.
+    """Say what to do with each reward term, and why: one page, report.html, and its figures.
 
     bipars report runs/harmful
     """
@@ -29,16 +29,17 @@ class Report(OfRuns):
     text: bool = False
     """Print the verdict and write nothing."""
     compare: bool = False
-    """First train what there is to compare with: the terms as written, none of them, and the frozen weights, also
-    as one number per term."""
+    """First train the agents to compare with: with the terms as written, without them, and on the frozen weights, in
+    both forms."""
     ablate: bool = False
     """First train the same agent without each term in turn."""
     out: Path | None = None
     """The page, by default report.html in the directory; pictures and tables go into a folder beside it."""
     workers: int = 0
-    """Cores for --compare and --ablate, one per run, or as many as its threads; 0 takes all."""
+    """Cores for --compare and --ablate, one per run, or one per thread of a run; 0 takes all."""
     allow_imports: bool = False
-    """Import the code that a run's file names, such as import:module.function, for --compare, without asking."""
+    """Import the code that a run's file names, such as import:module.function, for --compare and --ablate,
+    without asking."""
 
     def run(self) -> int:
         from bipars.report.build import write_report
@@ -55,7 +56,7 @@ class Report(OfRuns):
             found = collect(self.directory)
             settle_imports(self.allow_imports)
             if not make_comparisons(found, workers, self.compare, self.ablate):
-                print(f"stopped; go on with: bipars report {self.directory}{flags}")
+                print(f"stopped; continue with: bipars report {self.directory}{flags}")
                 return 130
         collection = collect(self.directory)
         page = None if self.text else write_report(collection, self.out)
@@ -67,7 +68,7 @@ class Report(OfRuns):
 
 @dataclass(frozen=True, kw_only=True)
 class Watch(OfRuns):
-    """Show the report in a browser on this machine, and keep it fresh while runs go on.
+    """Show the report in a browser on this machine, and keep it up to date while runs continue.
 
     bipars watch runs/harmful
     """
@@ -93,9 +94,9 @@ class Render:
     out: Path | None = None
     """The picture, .gif or .mp4; by default episode.gif in the run's directory."""
     seed: int = 0
-    """Which episode."""
+    """Seed of the episode."""
     frames: int = 300
-    """At most so many; a longer episode is shown faster."""
+    """Most frames to draw; a longer episode is shown faster."""
     allow_imports: bool = False
     """Import the code that the run's file names, such as import:module.function, without asking."""
 
@@ -109,7 +110,7 @@ class Render:
 
 @dataclass(frozen=True, kw_only=True)
 class Verify(OfRuns):
-    """Check that every file of the runs in a directory is what was written; exit with 1 where one is not.
+    """Check that every file of the runs in a directory is what was written; exit with status 1 if one is not.
 
     bipars verify runs/harmful
     """
@@ -130,7 +131,7 @@ class Verify(OfRuns):
             found += damages(run)
         for line in found:
             print(printable(f"DAMAGED {line}"))
-        outcome = f"{len(found):,} damages" if found else "all intact"
+        outcome = f"{len(found):,} problem{'s' * (len(found) > 1)}" if found else "all intact"
         if not found and (old := sum(not run.checksummed for run in runs)):
             outcome += f"; {old:,} of them are older than checksums, and only their checkpoints could be verified"
         print(f"{self.directory}: {len(runs):,} runs, {outcome}")

@@ -1,6 +1,7 @@
 """`bipars suite ...` and `bipars resume`: each a dataclass whose fields are the flags, their docstrings the help."""
 
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ class OnEngine:
     """Where runs are executed."""
 
     workers: int = 0
-    """Cores to use, one per run, or as many as its threads; 0 takes all."""
+    """Cores to use: one per run, or one per thread of a run; 0 takes all."""
     engine: EngineName = "local"
     """local: processes on this machine; ray: tasks on a Ray cluster."""
     address: str | None = None
@@ -140,12 +141,16 @@ class Changed:
 
 @dataclass(frozen=True, kw_only=True)
 class Run(OnEngine, Changed):
-    """Run suites: grids of environments, terms, methods and seeds. What is finished is not done again.
+    """Run suites: grids of environments, terms, methods and seeds. Finished runs are not repeated.
 
     bipars suite run paper/fig3 --out runs/fig3
     """
 
-    suite: Annotated[tuple[str, ...], tyro.conf.Positional]
+    suite: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="SUITE [SUITE ...]", help_behavior_hint="(required)"),
+    ]
     """Names of shipped suites, or TOML files; what several have in common is run once."""
     out: Path
     """Directory for the runs and their results."""
@@ -182,7 +187,8 @@ class ListSuites:
 
         width = max(map(len, shipped()))
         for name in shipped():
-            suite = load_suite(name)
+            with warnings.catch_warnings(action="ignore"):
+                suite = load_suite(name)
             runs = sum(len(cell.seeds) for cell in suite.cells)
             print(f"{name:{width}} {len(suite.cells):4} cells {runs:6,} runs   {suite.title}")
         return 0
@@ -192,13 +198,14 @@ class ListSuites:
 class Show(Changed):
     """Show what a suite consists of: its cells, seeds and steps, and its panels."""
 
-    suite: Annotated[str, tyro.conf.Positional]
+    suite: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SUITE")]
     """Name of a shipped suite, or a TOML file."""
 
     def run(self) -> int:
         from bipars.suite.plan import load_suite
 
-        suite = with_consent(self.allow_imports, lambda: load_suite(self.suite, self.changes))
+        with warnings.catch_warnings(action="ignore" if self.suite in shipped() else None):
+            suite = with_consent(self.allow_imports, lambda: load_suite(self.suite, self.changes))
         print(suite.title)
         width = max((len(cell.name) for cell in suite.cells), default=0)
         for cell in suite.cells:
@@ -213,7 +220,7 @@ class Show(Changed):
 
 @dataclass(frozen=True)
 class Status:
-    """Show where a suite stands, cell by cell."""
+    """Show how far a suite has come, cell by cell."""
 
     directory: Annotated[Path, tyro.conf.Positional]
     """Directory of a suite."""
@@ -226,7 +233,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Export:
-    """Write every evaluation of every seed as CSV and Parquet, the paper's statements beside what came out, and the
+    """Write every evaluation of every seed as CSV and Parquet, the paper's statements next to the results, and the
     table of pairs of environment and terms."""
 
     directory: Annotated[Path, tyro.conf.Positional]
@@ -265,7 +272,7 @@ COMMANDS = {
 class SuiteCommand:
     """Grids of runs: list, show, run, status, export, template."""
 
-    command: tyro.conf.OmitSubcommandPrefixes[subcommands(COMMANDS)]  # type: ignore[valid-type]
+    command: Annotated[subcommands(COMMANDS), tyro.conf.arg(name="")]  # type: ignore[valid-type]
     """One of these."""
 
     def run(self) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from bipars.cli.asked import Whole, asked, flag, given
+from bipars.cli.asked import Whole, asked, explained, flag, given
 from bipars.cli.consent import settle_imports
 from bipars.cli.last_words import last_words
 from bipars.cli.suite import count_workers
@@ -17,10 +17,6 @@ ROOMS: dict[str, Literal["ppo", "ddpg"]] = {
     "ppo": "ppo", "weights": "ppo", "upper": "ppo", "dpba": "ppo", "ddpg": "ddpg", "ddpg_upper": "ddpg"
 }  # fmt: skip
 """The parts that have settings, and the learner whose preset the help shows."""
-INT = tyro.conf.arg(help_behavior_hint="(default follows --preset)", metavar="INT")
-STR = tyro.conf.arg(help_behavior_hint="", metavar="STR")
-SECONDS = tyro.conf.arg(help_behavior_hint="", metavar="SECONDS")
-PATH = tyro.conf.arg(help_behavior_hint="", metavar="PATH")
 NOT_SETTINGS = ("out", "seeds", "workers", "term", "env_option", "weights_from", "weights_as", "allow_imports")
 
 
@@ -42,35 +38,37 @@ class TrainFlags:
     true_reward: str = "env"
     """The true reward: env, env-minus-terms, info:KEY or import:module.function."""
     method: str = "mgl"
-    """How the terms are used; `bipars list` explains each. import:module.thing is one of your own."""
-    potential: Annotated[str | None, STR] = None
+    """How the terms are used; `bipars list` explains each. import:module.name is a method of your own."""
+    potential: str | None = None
     """Potential of the methods pbrs, pba and dynamic-pbrs, such as upright or import:module.function."""
     preset: str = "default"
-    """What the other settings start from: default, the same everywhere; paper, what the paper says of its tasks."""
+    """What the other settings start from. default: the same for every environment; paper: the paper's settings for its
+    tasks."""
     seeds: str = "0"
     """Seeds, such as 0-4 or 0,3,7; one run each."""
-    steps: Annotated[Whole | None, INT] = None
-    """Environment steps per run, such as 1e6, rounded up to whole updates."""
+    steps: Whole | None = None
+    """Environment steps per run, such as 1e6, rounded up to whole updates (default follows --preset)."""
     workers: Whole = 0
-    """Cores to use, one per run, or as many as --threads; 0 takes all."""
+    """Cores to use: --threads per run; 0 takes all."""
     threads: Whole = 1
-    """Cores per run: MuJoCo steps its environments on all of them, PPO's critics learn beside the policy."""
-    weights_from: Annotated[Path | None, PATH] = None
+    """Cores per run: MuJoCo steps its environments on all of them; PPO's critics learn at the same time as the
+    policy."""
+    weights_from: Path | None = None
     """A finished run (or a directory of seeds) whose learned weights are reused, frozen."""
     weights_as: Literal["function", "scalars"] = "function"
-    """The learned weight function, or its mean at the end, one number per term."""
+    """function: the weights by state and action; scalars: their mean at the end, one number per term."""
     env_option: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """A setting of the environment itself, such as force=20; repeat the flag for several."""
     vector: Literal["auto", "sync", "async"] = "auto"
     """auto: the fastest way; sync: Gymnasium in one process; async: a process per environment."""
-    env_timeout: Annotated[float | None, SECONDS] = None
-    """Seconds that a step or reset may take of an environment that Gymnasium steps; by default any."""
-    evaluation_episodes: Annotated[Whole | None, INT] = None
-    """Greedy episodes per evaluation."""
-    evaluation_every: Annotated[Whole | None, INT] = None
-    """Updates between evaluations."""
-    checkpoint_every: Annotated[Whole | None, INT] = None
-    """Updates between checkpoints."""
+    env_timeout: float | None = None
+    """Longest time in seconds for a step or reset of an environment that Gymnasium steps; by default no limit."""
+    evaluation_episodes: Whole | None = None
+    """Greedy episodes per evaluation (default follows --preset)."""
+    evaluation_every: Whole | None = None
+    """Updates between evaluations (default follows --preset)."""
+    checkpoint_every: Whole | None = None
+    """Updates between checkpoints (default follows --preset)."""
     tensorboard: bool = False
     """Write TensorBoard scalars into each run's directory."""
     allow_imports: bool = False
@@ -120,7 +118,7 @@ def train_command(show_all: bool) -> Any:
     fields = [(name, hide(flags), field(default_factory=flags)) for name, flags in rooms]
     made = make_dataclass("Train", fields, bases=(TrainFlags,), frozen=True)
     made.__doc__ = TrainFlags.__doc__
-    return made
+    return explained(made)
 
 
 def refuse_idle(name: str, typed: dict[str, Any], weights_from: Path | None) -> None:

@@ -31,7 +31,7 @@ class MonksConfig(Settings):
     clip: float = 0.2
     """How far the probability ratio may leave 1."""
     entropy: float = 0.2
-    """What an even choice is worth: players go on trying what they do not believe in."""
+    """Entropy bonus: keeps players trying moves that look bad."""
 
     def check(self) -> None:
         check_types(self, "--learn.")

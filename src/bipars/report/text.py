@@ -176,7 +176,7 @@ def standing(collection: Collection) -> Iterable[str]:
         if record.status == "unreadable":
             yield f"MISSING {record.run.path}: {record.error}. Its seed is in no figure and no verdict"
     running, stopped = ([r.progress for r in records if r.status == status] for status in ("running", "stopped"))
-    resume = "" if running else f"; go on with: bipars resume {shlex.quote(str(collection.root))}"
+    resume = "" if running else f"; continue with: bipars resume {shlex.quote(str(collection.root))}"
     if running:
         yield f"{len(running)} of {len(records)} runs still running, the last at {min(running):.0%}"
     if stopped:

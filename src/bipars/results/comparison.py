@@ -196,7 +196,7 @@ def find_notes(cell: Cell, present: dict[str, Cell], step: int) -> list[str]:
                 notes.append(f"{len(seeds)} of {len(other.records)} seeds of {other.title} {words}{named}")
     fewest = min(len(other.evaluated) for other in present.values())
     if fewest < FEWEST_SEEDS and len(present) > 1:
-        notes.append(f"Not every side has {FEWEST_SEEDS} seeds, which a clear answer needs: the least is {fewest}")
+        notes.append(f"A clear answer needs {FEWEST_SEEDS} seeds on each side; the fewest here is {fewest}")
     elif len(cell.records) == 1 and not cell.records[0].run.in_python:  # of agents, the report says it at its end
         notes.append("One seed tells which way a term points, not what it gains: train several, such as 0 to 4")
     return notes

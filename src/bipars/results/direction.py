@@ -4,8 +4,8 @@ Training logs, after every update, by how many standard errors the two agreed ov
 (`agreement_t/NAME`), and the same of the true gradient with itself (`true_gradient_t`). Where the latter cannot be told
 from noise nothing can be said of a term, so these updates are left out, and so are those that only repeat what was
 known (`evidence_added`). The others are averaged; what the average would scatter by chance follows from the memory that
-neighbouring updates share. A term whose own gradient never stood out from noise (`term_gradient_t/NAME`, over all
-updates) points nowhere, however little is known of the true one.
+neighbouring updates share. A term that nothing predicts, and whose own gradient never stood out from noise
+(`term_gradient_t/NAME`, over all updates), points nowhere, however little is known of the true one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -113,28 +113,31 @@ def hear(seeds: Sequence[Rows]) -> list[Heard]:
     return found
 
 
-def find_directions(seeds: Sequence[Rows], terms: Sequence[str], rare: Collection[str] = ()) -> list[Direction]:
-    """Of each term. A `rare` one, nearly always the same, may have a gradient that was hardly ever seen."""
+def find_directions(seeds: Sequence[Rows], terms: Sequence[str], not_noise: Collection[str] = ()) -> list[Direction]:
+    """Of each term. Some cannot be noise, whatever their gradients: a gradient may be too faint to be seen."""
     heard = hear(seeds)
     own = together([seed.t("true_gradient_t") for seed in heard])
     clearest = [abs(together([seed.t(f"agreement_t/{term}") for seed in heard])) for term in terms]
     found = []
     for term in terms:
         direction = _find_direction(heard, f"agreement_t/{term}", own, max(own, *clearest))
-        found.append(direction if term in rare else as_noise(direction, agrees_with_itself(seeds, term)))
+        found.append(direction if term in not_noise else as_noise(direction, agrees_with_itself(seeds, term)))
     return found
 
 
 def agrees_with_itself(seeds: Sequence[Rows], term: str) -> float | None:
-    """How clear the term's own gradient was over all of training."""
+    """How clear the term's own gradient was, over all of training or at its beginning, in which most is learned."""
     key = f"term_gradient_t/{term}"
-    found = []
+    whole: list[float] = []
+    first: list[float] = []
     for rows in seeds:
         index = np.array([i for i, row in enumerate(rows) if row.get(key) is not None], int)
         if len(index) >= LEAST_UPDATES:
             index = index[:: -(-len(index) // MOST)]
-            found.append(float(np.mean([rows[i][key] for i in index]) / chance_spread(index)))
-    return together(found) if found else None
+            values = np.array([rows[i][key] for i in index], float)
+            for found, part in ((whole, index), (first, index[: max(1, round(EARLY * len(index)))])):
+                found.append(float(values[: len(part)].mean() / chance_spread(part)))
+    return max(together(whole), together(first)) if whole else None
 
 
 def as_noise(direction: Direction, itself: float | None) -> Direction:

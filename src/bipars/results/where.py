@@ -1,9 +1,13 @@
-"""What decides the weight of a term."""
+"""Which inputs decide the weight of a term, and whether any decide the term itself."""
 
 import numpy as np
 
 RANKED = 12
 BINS = 8
+PREDICTED = 0.02
+"""Share of a term's variance that inputs explain, above which it is no noise: chance explains 0.01 in one of 100."""
+PAIRED = 12
+"""Inputs at most whose products are looked at, too."""
 
 
 def explained(inputs: np.ndarray, weights: np.ndarray) -> list[list[float]]:
@@ -23,3 +27,13 @@ def explained(inputs: np.ndarray, weights: np.ndarray) -> list[list[float]]:
         share = 1 - (within / total) * (count - 1) / (count - len(names))
         found.append([i, max(0.0, round(float(share), 4))])
     return sorted(found, key=lambda pair: -pair[1])[:RANKED]
+
+
+def predictable(inputs: np.ndarray, term: np.ndarray) -> bool:
+    """Whether an input, or a product of two, explains a part of the term: noise is explained by none."""
+    z = (inputs - inputs.mean(axis=0)) / (inputs.std(axis=0) + 1e-12)
+    if z.shape[1] <= PAIRED:
+        i, j = np.triu_indices(z.shape[1])
+        z = np.column_stack([z, z[:, i] * z[:, j]])
+    ranked = explained(z, term / max(float(np.abs(term).max()), 1e-12))
+    return bool(ranked) and ranked[0][1] > PREDICTED

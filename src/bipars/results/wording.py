@@ -19,6 +19,8 @@ FEW_UPDATES, ENOUGH_UPDATES = 10, 50
 """Of fewer updates than the first nothing can be expected; the second is what to try."""
 TINY = 0.05
 """A weight below this part of the one at which its term counts as much as the true reward is not worth naming."""
+BEHIND = 1.5
+"""Standard errors by which a term has lost side by side; it takes KNOWN to win, since little is lost without a term."""
 STRENGTHS = {"strong": "strong evidence", "fair": "fair evidence", "weak": "weak evidence", "none": "no evidence"}
 LONGER = "Train longer: the true return is still rising."
 
@@ -89,7 +91,7 @@ class Together:
             said.append(f"{what}, with learned weights: {figures}{self._how(plain)}.")
         others = {
             "frozen": "A fresh agent on the frozen weights, which are what you take away",
-            "scalars": "A fresh agent on one number per term of them",
+            "scalars": "A fresh agent on those weights, as one number per term",
             "naive": "Simply added to the reward (weight 1 everywhere)",
         }
         for name, what in others.items():
@@ -126,6 +128,11 @@ class Together:
         digits = digits_for(value.value, *(v.value for v in self.returns.values()))
         steps = f" ({length.value:.0f} steps per episode)" if length is not None else ""
         return f"{shown(value.value, digits)}{steps}"
+
+
+def ahead(trial: float | None) -> int:
+    """Whether the policy that used a term as written was clearly ahead (1), behind (-1) or neither."""
+    return 0 if trial is None else 1 if trial >= KNOWN else -1 if trial <= -BEHIND else 0
 
 
 @dataclass(frozen=True)
@@ -168,8 +175,7 @@ class Verdict:
 
     @property
     def ahead(self) -> int:
-        """Whether the policy that used it as written was clearly ahead (1), behind (-1) or neither."""
-        return 0 if self.trial is None or abs(self.trial) < KNOWN else 1 if self.trial > 0 else -1
+        return ahead(self.trial)
 
     @property
     def negligible(self) -> bool:
@@ -233,12 +239,13 @@ class Verdict:
                 return f"What it rewards led to less true return{when} ({t}; -{KNOWN:.0f} is clear)."
             case "nil":
                 return (
-                    f"It has nothing to do with the true return ({t}; {100 * d.clear:.0f} % of the updates could tell)."
+                    f"It has nothing to do with the true return ({t}; {100 * d.clear:.0f} % of the updates were "
+                    "informative)."
                 )
             case "noise":
                 return (
                     f"No choice of action changed it in a way that could be told from chance (t = {d.itself:+.1f} for "
-                    f"its own gradient; {OWN:.0f} would be little): to the policy it is noise."
+                    f"its own gradient; even {OWN:.0f} would be little): to the policy it is noise."
                 )
             case "split":
                 return (

@@ -238,7 +238,7 @@ class Config(Settings):
     vector: Literal["auto", "sync", "async"] = "auto"
     """auto: the fastest way there is; sync: Gymnasium in this process; async: Gymnasium, one process each."""
     env_timeout: float | None = None
-    """Seconds that a step or reset may take of an environment that Gymnasium steps; none: any."""
+    """Longest time in seconds for a step or reset of an environment that Gymnasium steps; none: no limit."""
     terms: tuple[str, ...] = ()
     """Reward terms, by name."""
     true_reward: str = "env"
@@ -246,7 +246,8 @@ class Config(Settings):
     potential: str | None = None
     """The potential of a method that takes one, by name; none takes the environment's usual one."""
     preset: str = "default"
-    """What the other settings start from: default, the same everywhere; paper, what the paper says of its tasks."""
+    """What the other settings start from. default: the same for every environment; paper: the paper's settings for its
+    tasks."""
     method: str = "mgl"
     """How the terms are used; a row of the methods table."""
     seed: int = 0
@@ -262,11 +263,12 @@ class Config(Settings):
     tensorboard: bool = False
     """Write TensorBoard scalars into the run's directory."""
     threads: int = 1
-    """Cores that the run uses: MuJoCo steps its environments on all of them, PPO's critics learn beside the policy."""
+    """Cores that the run uses: MuJoCo steps its environments on all of them; PPO's critics learn at the same time as
+    the policy."""
     weights_from: str | None = None
     """Run directory whose learned weights are loaded and kept frozen."""
     weights_as: WeightsAs = "function"
-    """What of them: the weight function, or its mean over states at the end, one number per term."""
+    """What to reuse. function: the weights by state and action; scalars: their mean at the end, one number per term."""
     ppo: PPOConfig = field(default_factory=PPOConfig)
     weights: WeightConfig = field(default_factory=WeightConfig)
     upper: UpperConfig = field(default_factory=UpperConfig)

@@ -74,7 +74,7 @@ def finish(runs: Sequence[PlannedRun], root: Path, engine: Engine, again: str = 
     for run in failed:
         print(f"FAILED {run.path}: {run.directory.error}", file=sys.stderr)
     if not completed or (left and not failed):
-        print(f"stopped with {len(left):,} of {len(runs):,} runs unfinished; go on with: {again}")
+        print(f"stopped with {len(left):,} of {len(runs):,} runs unfinished; continue with: {again}")
         return STOPPED
     for run in left:
         print(f"NOT RUN {run.path}: the run whose weights it reuses failed", file=sys.stderr)

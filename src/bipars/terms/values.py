@@ -12,6 +12,10 @@ FEWEST = 64
 """Transitions without which nothing is said."""
 SELDOM = 0.5
 """Share of the transitions in which a term has another value than its median, below which that is rare."""
+SPIKES = 0.1
+"""Share of the transitions that carry a term's variance, below which it is in a few of them: 0.33 for a Gaussian."""
+OFFSET = 3.0
+"""Standard deviations of a term from 0, beyond which it pays for the length of episodes above all."""
 REWARD = 0.999
 """Correlation from which on a term is the true reward again."""
 REST = 1e-3
@@ -34,8 +38,9 @@ class Values:
     constant: float | None
     """Its value, where it has but one."""
     twins: tuple[Twin, ...]
-    rare: bool
-    """It seldom has another value than its usual one, or too little of it was seen to say."""
+    hidden: bool
+    """Noise in its values may hide what it rewards: it is seldom unlike its usual value, or pays for the length of
+    episodes above all. Also where too little of it was seen to say."""
 
 
 def look_at(terms: np.ndarray) -> list[Values]:
@@ -54,9 +59,15 @@ def look_at(terms: np.ndarray) -> list[Values]:
             if abs(r) > SAME
         ]
         constant = float(terms[0, k]) if count >= FEWEST and not varies[k] else None
-        rare = count < FEWEST or unusual[:, k].mean() < SELDOM
-        found.append(Values(count, constant, tuple(twins), bool(rare)))
+        hidden = count < FEWEST or unusual[:, k].mean() < SELDOM or _hides(terms[:, k].astype(float))
+        found.append(Values(count, constant, tuple(twins), bool(hidden)))
     return found
+
+
+def _hides(x: np.ndarray) -> bool:
+    spread = x - np.median(x)
+    few = np.sum(spread**2) ** 2 < SPIKES * len(x) * np.sum(spread**4)
+    return bool(few or abs(x.mean()) > OFFSET * x.std())
 
 
 def parts_of(reward: np.ndarray, terms: np.ndarray) -> list[int]:
@@ -105,7 +116,7 @@ def odd_terms(terms: np.ndarray, names: Sequence[str], reward: np.ndarray) -> li
             )
         elif values.constant is not None:
             lines.append(
-                f"term '{name}' is {values.constant:.4g} {seen}: a constant pays for longer or shorter episodes alone"
+                f"term '{name}' is {values.constant:.4g} {seen}: a constant only rewards longer or shorter episodes"
             )
         for twin in values.twins:
             if twin.term < k:

@@ -75,6 +75,9 @@ class Evidence(NamedTuple):
     gram: Float[Array, "reward reward"]
     agreement: Agreement
     """With the true gradient."""
+    direction: Agreement
+    """The same in units of both: late batches, in which a term says as much as ever but the reward hardly anything, do
+    not drown what was known before. Of this the verdict is made."""
     with_itself: Agreement
     """Of each gradient: a reward that no choice of action changes has none."""
     batches: Float[Array, ""]
@@ -83,7 +86,7 @@ class Evidence(NamedTuple):
     def none(num_terms: int) -> "Evidence":
         rewards = num_terms + 1
         nothing = Agreement(jnp.zeros(rewards), jnp.zeros(rewards))
-        return Evidence(jnp.zeros((rewards, rewards)), nothing, nothing, jnp.zeros(()))
+        return Evidence(jnp.zeros((rewards, rewards)), nothing, nothing, nothing, jnp.zeros(()))
 
     def add(self, gradients: Float[Array, "part reward theta"], own: Float[Array, " part"]) -> "Evidence":
         gram, agreement, with_itself = products(gradients, own)
@@ -94,6 +97,7 @@ class Evidence(NamedTuple):
         return Evidence(
             MEMORY * self.gram + jnp.where(heard[0], gram / sizes[0], 0.0),
             self.agreement.add(agreement, sizes[0], heard[0]),
+            self.direction.add(agreement, jnp.sqrt(sizes[0] * sizes), heard[0] & heard),
             self.with_itself.add(with_itself, sizes, heard),
             MEMORY * self.batches + heard[0],
         )
@@ -143,7 +147,7 @@ class WeightsByEvidence:
 
 
 def evidence_log(evidence: Evidence) -> dict[str, Array]:
-    agreement, with_itself = evidence.agreement.t, evidence.with_itself.t
+    agreement, with_itself = evidence.direction.t, evidence.with_itself.t
     return {"agreement_t": agreement[1:], "term_gradient_t": with_itself[1:], "true_gradient_t": agreement[0]}
 
 
