@@ -145,7 +145,7 @@ def test_none_is_called_nothing_that_may_tell_half_as_much_as_the_clearest(t, po
 
 
 def test_what_another_term_made_clear_serves_to_tell_that_one_has_nothing():
-    rows = seed(np.r_[np.full(59, 2.1), 2.5], a=np.full(60, 0.2), b=np.full(60, 7.0))
+    rows = seed(np.r_[np.full(59, 2.1), 3.0], a=np.full(60, 0.2), b=np.full(60, 7.0))
     assert [d.way for d in find_directions([rows], ["a", "b"])] == ["nil", "up"]
     assert direction_of_a(rows).way == "faint"
 
@@ -158,7 +158,7 @@ def test_what_another_term_made_clear_serves_to_tell_that_one_has_nothing():
 def test_a_term_without_a_gradient_of_its_own_is_noise_however_little_is_known_of_the_true_one(
     itself, updates, t, expected
 ):
-    rows = seed(np.full(updates, 2.6), a=t)
+    rows = seed(np.full(updates, 3.1), a=t)
     if itself is not None:
         rows = [row | {"term_gradient_t/a": itself} for row in rows]
     assert find_directions([rows], ["a"])[0].way == expected

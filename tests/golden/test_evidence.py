@@ -9,7 +9,7 @@ import pytest
 
 from bipars.lower.advantages import TermAdvantages
 from bipars.lower.control import CONTROL, TREATED, UNDECIDED
-from bipars.upper.evidence import LARGEST, MEMORY, Evidence, best_weights, products, signed_regression
+from bipars.upper.evidence import LARGEST, MEMORY, Evidence, agree, best_weights, products, signed_regression
 
 PARTS, SIZE = 16, 40
 TRUE = np.random.default_rng(1000).normal(size=SIZE)
@@ -37,7 +37,7 @@ def gathered(*along, batches=40, noise=1.0):
     return evidence
 
 
-def test_products_are_means_over_pairs_of_different_parts_with_jackknife_errors():
+def test_products_are_means_over_pairs_of_different_parts():
     g = np.asarray(gradients(0, 0.3, -0.2, 0.0), float)
     gram, with_true, with_itself = products(jnp.asarray(g), jnp.ones(PARTS))
     whole = g.mean(axis=0)
@@ -50,8 +50,29 @@ def test_products_are_means_over_pairs_of_different_parts_with_jackknife_errors(
         for reward, other in enumerate(others):
             without = np.array([mean([j for j in range(PARTS) if j != i], reward, other) for i in range(PARTS)])
             assert found.total[reward] == pytest.approx(mean(range(PARTS), reward, other), rel=1e-3)
-            error = (PARTS - 1) / PARTS * np.sum((without - without.mean()) ** 2)
+            jackknife = (PARTS - 1) / PARTS * np.sum((without - without.mean()) ** 2)
+            surplus = 2 * rest(g[:, other] @ g[:, reward].T) / ((PARTS - 1) * (PARTS - 2))
+            error = max(jackknife - surplus, jackknife * (PARTS - 2) / (2 * (PARTS - 1)))
             assert found.variance[reward] == pytest.approx(error, rel=1e-3)
+
+
+def rest(products):
+    """The variance of pairs of parts beyond what either part adds, by analysis of variance."""
+    n, apart = len(products), ~np.eye(len(products), dtype=bool)
+    pair = np.where(apart, (products + products.T) / 2, 0.0)
+    mean = pair[apart].mean()
+    adds = (pair.sum(axis=1) - (n - 1) * mean) / (n - 2)
+    return np.sum((pair - mean - adds[:, None] - adds[None])[apart] ** 2) / (n * (n - 3))
+
+
+@pytest.mark.parametrize(("parts", "own", "signal"), [(16, 16, 0.0), (16, 8, 0.0), (16, 16, 0.1), (100, 100, 0.0)])
+def test_the_variance_is_that_over_many_batches(parts, own, signal):
+    """The jackknife's would be more than twice as large where there is only noise."""
+    mine = (np.arange(parts) < own).astype(np.float32)
+    g = np.random.default_rng(0).normal(size=(2000, parts, 1, 30)).astype(np.float32) + signal
+    found = jax.vmap(lambda g: agree(g, g, mine))(jnp.asarray(g * mine[:, None, None]))
+    assert 0.9 < np.mean(found.variance) / np.var(found.total) < 1.5
+    assert np.mean(found.total) == pytest.approx(30 * signal**2, abs=0.1)
 
 
 def test_parts_of_the_other_group_do_not_count():

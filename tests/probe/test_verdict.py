@@ -183,7 +183,7 @@ def test_where_nothing_was_heard_nothing_is_said_of_any_term(tmp_path):
     assert {v.advice for v in found.values()} == {"unsure"}
     text = " ".join(verdict_text(collect(tmp_path)).split())
     assert "Which way the terms point is not known: the gradient of the true reward never stood out from noise" in text
-    assert "(at best 1.5 standard errors; 2.5 are needed)" in text
+    assert "(at best 1.5 standard errors; 3 are needed)" in text
     fake_cell(tmp_path / "ppo", "ppo", MIDDLE, terms=())  # of all together, something can
     assert "Both terms together, with learned weights: true return -0.01" in verdict_text(collect(tmp_path))
 

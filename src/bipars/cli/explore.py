@@ -57,6 +57,7 @@ class Demo:
         from bipars.suite.manifest import is_suite, record
         from bipars.suite.plan import load_suite
 
+        workers = count_workers(self.workers)
         print("cart-pole pays -1 when the pole falls. Somebody added three terms: `upright` pays for a small angle,")
         print("`harmful` takes 0.1 for every push that rights the pole, and `noise` is drawn at random.")
         print("Which should count? Training without them, with them, and with weights that are learned ...")
@@ -65,7 +66,7 @@ class Demo:
             check_root(self.out)
         with runner_of(self.out):
             runs = record(self.out, suite, ["demo"]).runs(self.out)
-            status = finish(runs, self.out, local_engine(count_workers(self.workers)), f"bipars demo --out {self.out}")
+            status = finish(runs, self.out, local_engine(workers), f"bipars demo --out {self.out}")
         if status != DONE:
             return status
         picture = self.out / "curves.png"

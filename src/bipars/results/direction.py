@@ -27,7 +27,7 @@ PEAK = 3.5
 """... and if it never in the whole run passed this: chance does so in one run of a hundred."""
 EARLY = 0.25
 """The first part of the clear updates, in which most is learned: looked at by itself where the whole shows nothing."""
-HEARD = 2.5
+HEARD = 3.0
 """The true gradient must have been so clear at least once: where all is noise, 2 comes easily by chance."""
 OWN, LEAST_UPDATES = 2.0, 30
 """A term whose own gradient stays below so many standard errors, over so many updates, is noise to the policy."""
