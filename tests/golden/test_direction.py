@@ -91,12 +91,28 @@ def test_updates_without_a_clear_true_gradient_do_not_count():
     assert direction.change is None
 
 
-@pytest.mark.parametrize("true", [0.5, 1.9, np.r_[np.full(59, 1.0), 2.4], None, float("nan")])
-def test_a_true_gradient_that_was_never_clear_tells_nothing(true):
-    rows = seed(0.0 if true is None else true, a=np.full(60, 5.0))
-    if true is None:
-        rows = [row | {"true_gradient_t": None} for row in rows]
+@pytest.mark.parametrize("true", [0.5, 1.9, np.r_[np.full(59, 1.0), 2.9]])
+def test_where_the_true_gradient_was_never_clear_all_updates_count(true):
+    (heard,) = hear([seed(true, a=np.full(60, 5.0))])
+    assert not heard.sure
+    assert len(heard.index) == 60
+    assert direction_of_a(seed(true, a=np.full(60, 5.0))).way == "up"
+    assert direction_of_a(seed(true, a=np.full(60, 0.5))).way == "faint"
+
+
+@pytest.mark.parametrize("true", [None, float("nan")])
+def test_without_a_true_gradient_nothing_is_known(true):
+    rows = [row | {"true_gradient_t": true} for row in seed(0.0, a=np.full(60, 5.0))]
     assert hear([rows]) == []
+    assert direction_of_a(rows).way == "faint"
+
+
+def test_chance_shows_no_direction_where_the_true_gradient_is_never_clear():
+    rng = np.random.default_rng(0)
+    ways = [
+        direction_of_a(seed(faded(rng.normal(size=100)) / 2, a=faded(rng.normal(size=100)))).way for _ in range(300)
+    ]
+    assert ways.count("faint") >= 0.98 * 300
 
 
 def test_a_sign_that_changes_is_found_where_it_changes():

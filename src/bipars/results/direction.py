@@ -1,9 +1,9 @@
 """Which way a term points: up the true return, down, or neither. From how its gradient agreed with the true one.
 
 Training logs, after every update, by how many standard errors the two agreed over the newest batches
-(`agreement_t/NAME`), and the same of the true gradient with itself (`true_gradient_t`). Where the latter cannot be told
-from noise nothing can be said of a term, so these updates are left out, and so are those that only repeat what was
-known (`evidence_added`). The others are averaged; what the average would scatter by chance follows from the memory that
+(`agreement_t/NAME`), and the same of the true gradient with itself (`true_gradient_t`). Updates in which the latter
+cannot be told from noise are left out, unless it never could, and so are those that only repeat what was known
+(`evidence_added`). The others are averaged; what the average would scatter by chance follows from the memory that
 neighbouring updates share. A term that nothing predicts, and whose own gradient never stood out from noise
 (`term_gradient_t/NAME`, over all updates), points nowhere, however little is known of the true one.
 """
@@ -28,7 +28,8 @@ PEAK = 3.5
 EARLY = 0.25
 """The first part of the clear updates, in which most is learned: looked at by itself where the whole shows nothing."""
 HEARD = 3.0
-"""The true gradient must have been so clear at least once: where all is noise, 2 comes easily by chance."""
+"""The true gradient must have been so clear at least once for its clear updates to be singled out: where all is noise,
+2 comes easily by chance."""
 OWN, LEAST_UPDATES = 2.0, 30
 """A term whose own gradient stays below so many standard errors, over so many updates, is noise to the policy."""
 FEW = 0.25
@@ -81,12 +82,15 @@ class Direction:
 
 @dataclass(frozen=True)
 class Heard:
-    """The updates of one seed in which the true gradient was clear."""
+    """The updates of one seed that tell which way terms point."""
 
     rows: Rows
     index: np.ndarray
     clear: float
     """Their share of all updates."""
+    sure: bool
+    """They are those in which the true gradient was clear; otherwise all, since it never was. A term whose own gradient
+    is less noisy may show its direction all the same."""
 
     def t(self, key: str, part: slice = slice(None)) -> float:
         index = self.index[part]
@@ -102,14 +106,14 @@ def has_evidence(rows: Rows) -> bool:
 
 
 def hear(seeds: Sequence[Rows]) -> list[Heard]:
-    """Of every seed in which the true gradient was told from noise at all."""
     found = []
     for rows in seeds:
         own = np.array([_number(row.get("true_gradient_t")) for row in rows])
         new = np.array([row.get("evidence_added", 1) != 0 for row in rows], bool)
-        index = np.flatnonzero((own > CLEAR) & new)
-        if len(own) and own.max() >= HEARD:
-            found.append(Heard(rows, index[:: -(-len(index) // MOST)], len(index) / len(rows)))
+        sure = bool(len(own)) and own.max() >= HEARD
+        index = np.flatnonzero((own > (CLEAR if sure else -np.inf)) & new)
+        if len(index):
+            found.append(Heard(rows, index[:: -(-len(index) // MOST)], len(index) / len(rows), sure))
     return found
 
 

@@ -71,10 +71,6 @@ def judge(panel: Panel, cell: Cell) -> Judgement:
     step = min(c.last_step for c in present.values())
     seeds = [record.rows for record in cell.evaluated]
     rows = [row for seed in seeds for row in seed]
-    recorded, heard = has_evidence(rows), hear(seeds)
-    constant, rising = never_varied(rows), still_rising(cell)
-    silence = constant or (never_heard(rows, rising) if recorded and not heard else None)
-    together = _all_terms(panel, cell, present, step, silence, constant is not None)
     snapshots = _snapshots(cell)
     kept = [snapshot for of_seed in snapshots for snapshot in of_seed]
     # None, where nothing was kept, of which nothing is said.
@@ -87,7 +83,11 @@ def judge(panel: Panel, cell: Cell) -> Judgement:
         for term, value, column in zip(panel.terms, values, terms.T, strict=True)
         if value.hidden or predictable(inputs, column)
     }
+    recorded, constant, rising = has_evidence(rows), never_varied(rows), still_rising(cell)
     directions = find_directions(seeds, panel.terms, not_noise) if recorded else [None] * len(panel.terms)
+    unknown = recorded and not any(seed.sure for seed in hear(seeds)) and not any(d and d.known for d in directions)
+    silence = constant or (never_heard(rows, rising) if unknown else None)
+    together = _all_terms(panel, cell, present, step, silence, constant is not None)
     found = [
         _judge_term(panel, cell, k, step, together, direction, values[k], last, rising)
         for k, direction in enumerate(directions)
