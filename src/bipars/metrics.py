@@ -84,8 +84,8 @@ METRICS = (
     Metric(
         "agreement_t/NAME",
         "evidence",
-        "how clearly the term's policy gradient agrees with the true reward's, in standard errors, over the newest "
-        "batches: above 2 it points up the true return, below -2 down",
+        "how clearly the policy gradient of the term, less its mean where episodes end early, agrees with the true "
+        "reward's, in standard errors, over the newest batches: above 2 it points up the true return, below -2 down",
         "agreement with the true gradient",
     ),
     Metric(

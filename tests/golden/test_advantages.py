@@ -15,7 +15,7 @@ from bipars.rollout.batch import Batch
 from bipars.settings.config import PPOConfig
 
 TIME, ENVS, TERMS = 12, 4, 2
-CONFIG = PPOConfig(policy_hidden=(4,), value_hidden=(4,), num_envs=ENVS, update_period=ENVS * TIME, gamma=0.9)
+CONFIG = PPOConfig(policy_hidden=(4,), value_hidden=(5,), num_envs=ENVS, update_period=ENVS * TIME, gamma=0.9)
 LOWER = PPO(CONFIG, Spaces(3, BoxActions(1)), num_terms=TERMS, learns_weights=True, per_term=True)
 WEIGHTS = DeviatingWeights(jnp.asarray([0.5, -2.0]), no_weights(TERMS), jnp.ones(TERMS), Range(0.0, None, None))
 
@@ -47,7 +47,7 @@ def test_advantages_add_up_as_rewards_do():
     config, start = learner()
     nothing = jax.tree.map(jnp.zeros_like, start.critics)
     apart, _ = compute_term_advantages(config, nothing, WEIGHTS, start.scales, batch(), False)
-    one = tuple(jax.tree.map(lambda x: x[..., :1] if x.shape[-1] == TERMS + 1 else x, critic) for critic in nothing)
+    one = tuple(jax.tree.map(lambda x: x[..., :1] if x.shape[-1] == TERMS + 2 else x, critic) for critic in nothing)
     scales = start.scales._replace(low=start.scales.low[:2], high=start.scales.high[:2])
     together, _ = compute_advantages(config, one, WEIGHTS, scales, batch(), False)
     for data in (apart, together):
@@ -100,3 +100,31 @@ def test_steps_are_short_where_there_is_next_to_nothing_to_gain():
     assert float(shorten(scales, jnp.asarray(SMALL / 10))) == pytest.approx(0.1)
     unnormalised = Scales(None, None, scales.low, scales.high)
     assert float(shorten(unnormalised, jnp.asarray(SMALL / 10))) == 1.0  # what is small is not known
+
+
+def test_the_length_of_episodes_is_in_a_term_through_its_mean():
+    terms = np.stack(np.broadcast_arrays(np.random.default_rng(1).normal(3.0, 1.0, (TIME, ENVS)), -1.0), axis=-1)
+    assert not np.any(by_term(batch(terms=terms))[0].by_term.offset)  # nothing terminates
+    found = by_term(batch(terms=terms, terminated=True))[0].by_term
+    assert np.allclose(found.offset, [terms[..., 0].mean(), 0.0])  # the other one is nothing but that
+    own = jnp.asarray([1.0, 1.0, 0.0, 0.0])
+    found = by_term(batch(terms=terms, terminated=True), own, normalise_returns=True)[0].by_term
+    assert not np.any(np.asarray(found.length).reshape(TIME, ENVS)[:, 2:])
+    _, scales = by_term(batch(terms=terms, terminated=True), own, normalise_returns=True)
+    units = np.asarray(scales.returns.std)
+    assert found.offset[0] == pytest.approx(terms[:, :2, 0].mean() * units[TERMS] / units[0], rel=1e-4)
+
+
+def test_a_term_less_its_mean_has_the_advantages_of_what_is_left():
+    """With critics that say nothing: those of f - 3 are those of f, less three times those of 1."""
+    config, start = learner()
+    nothing = jax.tree.map(jnp.zeros_like, start.critics)
+    terms = np.random.default_rng(1).normal(size=(TIME, ENVS, TERMS))
+    terms -= terms.mean(axis=(0, 1))
+
+    def found(terms):
+        data = batch(terms=terms, terminated=True)
+        return compute_term_advantages(config, nothing, WEIGHTS, start.scales, data, False)[0].by_term
+
+    raised, centred = found(terms + 3), found(terms)
+    assert np.allclose(raised.terms - raised.offset * raised.length[:, None], centred.terms, atol=1e-4)

@@ -9,7 +9,16 @@ import pytest
 
 from bipars.lower.advantages import TermAdvantages
 from bipars.lower.control import CONTROL, TREATED, UNDECIDED
-from bipars.upper.evidence import LARGEST, MEMORY, Evidence, agree, best_weights, products, signed_regression
+from bipars.upper.evidence import (
+    LARGEST,
+    MEMORY,
+    Evidence,
+    agree,
+    best_weights,
+    beyond_length,
+    products,
+    signed_regression,
+)
 
 PARTS, SIZE = 16, 40
 TRUE = np.random.default_rng(1000).normal(size=SIZE)
@@ -22,7 +31,7 @@ def gradients(seed, *along, noise=1.0):
 
 
 def advantages(silent=False, units=(1.0, 1.0)):
-    return TermAdvantages(None, None, jnp.ones(()), jnp.asarray(units), jnp.asarray(silent))
+    return TermAdvantages(None, None, None, None, jnp.ones(()), jnp.asarray(units), jnp.asarray(silent))
 
 
 def found_after(leader, evidence, advantages, held=0.0, decided=False):
@@ -227,3 +236,19 @@ def test_late_batches_that_tell_nothing_do_not_drown_what_was_known():
         evidence = evidence.add(jnp.asarray(g), jnp.ones(PARTS))
     assert evidence.direction.t[0] == evidence.agreement.t[0]
     assert evidence.direction.t[1] > 4 > evidence.agreement.t[1] > -4
+
+
+def test_what_a_term_pays_for_the_length_of_episodes_is_no_direction_of_its_own():
+    """The true reward is length; one term is a multiple of it with noise, the other says something more."""
+    evidence, offset = Evidence.none(2), jnp.asarray([2.0, -1.0])
+    for i in range(20):
+        g = np.random.default_rng(i).normal(size=(PARTS, 4, 50))
+        g[:, 0] += 0.7
+        g[:, 3] += 0.7
+        g[:, 1] += 2.0 * g[:, 3]
+        g[:, 2] += 0.7 - g[:, 3]
+        rewards, beyond = beyond_length(jnp.asarray(g), offset)
+        evidence = evidence.add(rewards, jnp.ones(PARTS), beyond)
+    assert evidence.agreement.t[1] > 5
+    assert abs(evidence.direction.t[1]) < 3
+    assert evidence.direction.t[2] > 5 > abs(evidence.agreement.t[2])

@@ -15,6 +15,8 @@ from bipars.settings.config import PPOConfig
 
 ANY = 1e30
 """More than a reward ever is."""
+CONSTANT = 0.01
+"""Standard deviation of a term, in units of its mean, below which it pays for the length of episodes and no more."""
 SMALL = 0.03
 """Standard deviation of advantages, in units of returns, below which there is next to nothing to gain."""
 
@@ -49,6 +51,10 @@ class TermAdvantages(NamedTuple):
     true: Float[Array, " sample"]
     """0 before the reward first varied, and where next to nothing is left to gain: these are the critic's errors."""
     terms: Float[Array, "sample term"]
+    length: Float[Array, " sample"]
+    """Of a reward of 1 at every step."""
+    offset: Float[Array, " term"]
+    """How much of `length` is in each term through its mean; 0 where no episode terminates, or that is all of it."""
     true_unit: Float[Array, ""]
     units: Float[Array, " term"]
     silent: Bool[Array, ""]
@@ -196,34 +202,56 @@ def compute_term_advantages(
     """The same by a critic of the true reward and one of every term: those of the terms stand first.
 
     Advantages add up as rewards do, so the modified one follows the weights at once, however far they jump. What the
-    weights do beyond one number per term (`deviation`) is one more reward.
+    weights do beyond one number per term (`deviation`) is one more reward, and so is 1 at every step, by which evidence
+    tells what a term rewards from how long it is paid.
     """
     assert isinstance(weights, DeviatingWeights)
     obs = normalise(scales, batch.obs)
     z, base = weights(obs, batch.action), weights.base
     deviation = jnp.sum((z - base) * batch.terms, axis=-1, keepdims=True)
-    rewards = jnp.concatenate([batch.terms, deviation, batch.reward[..., None]], axis=-1)
+    rewards = with_length(batch.terms, deviation, batch.reward)
     advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold, own)
     log = {"true_explained_variance": explained(advantage[..., -1], target[..., -1])}
-    counts = jnp.concatenate([base, jnp.ones(2)]) * unit
+    counts = counted(base) * unit
     modified, std = normalise_advantages(advantage @ counts, own)
     true, true_std = normalise_advantages(advantage[..., -1], own)
     flat = target.reshape(-1, target.shape[-1])
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
-    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer)
+    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer, batch.terms, own)
     return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
 
 
+def with_length(
+    terms: Float[Array, "time env term"], deviation: Float[Array, "time env 1"], reward: Float[Array, "time env"]
+) -> Float[Array, "time env reward"]:
+    """All rewards that have a critic, in the order of `counted`."""
+    return jnp.concatenate([terms, jnp.ones_like(deviation), deviation, reward[..., None]], axis=-1)
+
+
+def counted(base: Float[Array, " term"]) -> Float[Array, " reward"]:
+    """How much each counts in the modified reward."""
+    return jnp.concatenate([base, jnp.array([0.0, 1.0, 1.0])])
+
+
 def term_advantages(
-    each: Float[Array, "sample reward"], true_std: Float[Array, ""], unit: Float[Array, " reward"], scales: Scales
+    each: Float[Array, "sample reward"],
+    true_std: Float[Array, ""],
+    unit: Float[Array, " reward"],
+    scales: Scales,
+    terms: Float[Array, "time env term"],
+    own: Float[Array, " env"] | None = None,
 ) -> TermAdvantages:
     """Of rewards in the order of `compute_term_advantages`, whose advantages spread by `true_std` in the true one."""
     silent = scales.never_varied[-1]
     units = jnp.where(scales.never_varied, unit[-1], unit)  # that of a term which never varied means nothing
     unheard = silent if scales.returns is None else silent | (true_std < SMALL)
     heard = jnp.where(unheard, 0.0, each[:, -1])
-    return TermAdvantages(heard, each[:, :-2], unit[-1], units[:-2], silent)
+    mine = jnp.ones((1, 1, 1), bool) if own is None else own[None, :, None] > 0
+    mean, std = (f(terms, axis=(0, 1), where=mine) for f in (jnp.mean, jnp.std))
+    ends = ~scales.never_varied[-3]  # an episode has terminated
+    offset = jnp.where(ends & (std > CONSTANT * jnp.abs(mean)), mean * unit[-3] / units[:-3], 0.0)
+    return TermAdvantages(heard, each[:, :-3], each[:, -3], offset, unit[-1], units[:-3], silent)
 
 
 def update_data(

@@ -94,7 +94,7 @@ class PPO:
         _, policy_key, value_key = jax.random.split(key, 3)
         shown = weights.at_state(jnp.zeros(size)).size if self.shows_weights else 0
         policy = make_policy(policy_key, config, self.spaces, extra_inputs=shown)
-        outputs = (self.num_terms + 1, 1) if self.per_term else (1, 1)[: 1 + self.learns_weights]
+        outputs = (self.num_terms + 2, 1) if self.per_term else (1, 1)[: 1 + self.learns_weights]
         first = {"glorot": (), "orthogonal": (orthogonal(2**0.5), orthogonal(1.0))}[config.initial]
         critics = tuple(
             make_mlp(k, (size, *config.value_hidden, count), config.activation, *first)

@@ -83,13 +83,14 @@ def judge(panel: Panel, cell: Cell) -> Judgement:
         for term, value, column in zip(panel.terms, values, terms.T, strict=True)
         if value.hidden or predictable(inputs, column)
     }
+    lengths = {row["evaluation_length"] for row in rows if row.get("evaluation_length") is not None}
     recorded, constant, rising = has_evidence(rows), never_varied(rows), still_rising(cell)
     directions = find_directions(seeds, panel.terms, not_noise) if recorded else [None] * len(panel.terms)
     unknown = recorded and not any(seed.sure for seed in hear(seeds)) and not any(d and d.known for d in directions)
     silence = constant or (never_heard(rows, rising) if unknown else None)
     together = _all_terms(panel, cell, present, step, silence, constant is not None)
     found = [
-        _judge_term(panel, cell, k, step, together, direction, values[k], last, rising)
+        _judge_term(panel, cell, k, step, together, direction, values[k], last, rising, len(lengths) > 1)
         for k, direction in enumerate(directions)
     ]
     return Judgement(cell, step, together, without_copies(found))
@@ -131,6 +132,7 @@ def _judge_term(
     values: Values,
     last: Snapshot | None,
     rising: bool,
+    lengths_vary: bool,
 ) -> Verdict | None:
     term = panel.terms[k]
     weights, without = weigh(cell, term, step), panel.without(cell, term)
@@ -160,6 +162,7 @@ def _judge_term(
         unit=None if last is None or last.unit is None else float(last.unit[k]),
         silent=silent,
         rising=rising,
+        lengths_vary=lengths_vary,
         without=None if without is None else estimate(without.at_end("evaluation_return", step)),
         learned=together.returns.get("learned"),
     )

@@ -21,6 +21,8 @@ TINY = 0.05
 """A weight below this part of the one at which its term counts as much as the true reward is not worth naming."""
 BEHIND = 1.5
 """Standard errors by which a term has lost side by side; it takes KNOWN to win, since little is lost without a term."""
+OFFSET = 0.5
+"""Of a term's standard deviation: a mean beyond that is worth a word where episodes end early."""
 STRENGTHS = {"strong": "strong evidence", "fair": "fair evidence", "weak": "weak evidence", "none": "no evidence"}
 LONGER = "Train longer: the true return is still rising."
 
@@ -161,6 +163,8 @@ class Verdict:
     """Nothing can be said of it; why stands in `Together`."""
     rising: bool = field(repr=False)
     """The true return still rose at the end."""
+    lengths_vary: bool = field(repr=False)
+    """Of episodes."""
     without: Estimate | None = field(repr=False)
     learned: Estimate | None = field(repr=False)
     copy: Twin | None = field(default=None, repr=False)
@@ -221,7 +225,8 @@ class Verdict:
         if self.silent:
             return (*self._constant(), "Nothing can be said about it; the reason stands above.")
         said = self._by_weights() if self.direction is None else self._which_way(self.direction)
-        return (said, *self._side_by_side(), *self._gain(), *self._constant(), *self._depends(), *self._what_to_do())
+        evidence = (said, *self._offset(), *self._side_by_side(), *self._gain(), *self._constant())
+        return (*evidence, *self._depends(), *self._what_to_do())
 
     def _which_way(self, d: Direction) -> str:
         t = f"t = {d.t:+.1f}"
@@ -298,6 +303,13 @@ class Verdict:
         return [
             f"It was {value:.4g} in every step: it rewards {'longer' if value > 0 else 'shorter'} episodes, no more."
         ]
+
+    def _offset(self) -> list[str]:
+        mean, std = self.values.mean, self.values.std
+        if self.direction is None or not self.lengths_vary or not OFFSET * std < abs(mean) < np.inf or not std:
+            return []
+        which = "longer" if mean > 0 else "shorter"
+        return [f"Its mean is {mean:+.2g} per step, so as written it also rewards {which} episodes; t leaves that out."]
 
     def _depends(self) -> list[str]:
         against = self.weights.mean.value * {"keep": 1, "reverse": -1}.get(self.advice, 0) < 0

@@ -112,7 +112,7 @@ class ShapedPPO(PPO):
         def make_policy() -> Any:
             return self.policy_class(self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs)
 
-        critics = Critics(make_policy, len(config.terms) + 2)
+        critics = Critics(make_policy, len(config.terms) + 3)
         self.shaping = UpperLevel(config, self._single, critics, self.device)
         objects = {
             "env": True,

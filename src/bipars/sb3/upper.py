@@ -19,7 +19,15 @@ from jaxtyping import Array, Float
 from torch import Tensor
 
 from bipars.envs import spaces
-from bipars.lower.advantages import ANY, Scales, TermAdvantages, advantages_by_values, term_advantages
+from bipars.lower.advantages import (
+    ANY,
+    Scales,
+    TermAdvantages,
+    advantages_by_values,
+    counted,
+    term_advantages,
+    with_length,
+)
 from bipars.lower.control import CONTROL, TREATED
 from bipars.nets.mlp import to_numpy
 from bipars.nets.running import ReturnScale, RunningMoments
@@ -33,7 +41,7 @@ from bipars.sb3.weights import Weights, numpy
 from bipars.settings.resolved import ResolvedConfig
 from bipars.terms.call import pick
 from bipars.terms.steps import StepSpaces
-from bipars.upper.evidence import PARTS, Evidence, Found, best_weights, evidence_log
+from bipars.upper.evidence import PARTS, Evidence, Found, best_weights, beyond_length, evidence_log
 from bipars.wrappers.term_logger import stack
 
 
@@ -92,7 +100,7 @@ class UpperLevel:
 
     def __init__(self, config: ResolvedConfig, single: StepSpaces, critics: Critics, device: torch.device) -> None:
         self.config, self.spaces, self.critics = config, single, critics.to(device)
-        self.num_terms, envs, rewards = len(config.terms), config.ppo.num_envs, len(config.terms) + 2
+        self.num_terms, envs, rewards = len(config.terms), config.ppo.num_envs, len(config.terms) + 3
         self.weights = Weights(config.weights, Spaces(self.observation_size, single.actions), self.num_terms).to(device)
         self.critics_optimizer = torch.optim.Adam(self.critics.parameters(), LEARNING_RATE, eps=1e-5, fused=True)
         self.weights_optimizer = torch.optim.Adam(
@@ -158,7 +166,7 @@ class UpperLevel:
             following[time, env] = self.critics.values(single)[0]
         base = self.weights.base.cpu().numpy()
         deviation = np.sum((z - base) * rollout.terms, axis=-1, keepdims=True)
-        rewards = np.concatenate([rollout.terms, deviation, rollout.reward[..., None]], axis=-1)
+        rewards = with_length(*map(jnp.asarray, (rollout.terms, deviation, rollout.reward)))
         batch = bare_batch(rollout, restarted)
         found = compute_advantages(self.config.ppo, value, following, self.scales, batch, rewards, base)
         self.scales = found.scales
@@ -308,9 +316,9 @@ def compute_advantages(
 ) -> Advantages:
     """Of the true reward, of every term and of all together: advantages add up as rewards do."""
     advantage, target, unit, newer = advantages_by_values(ppo, value, next_value, scales, batch, rewards)
-    counts = jnp.concatenate([base, jnp.ones(2)]) * unit
+    counts = counted(base) * unit
     each = advantage.reshape(-1, advantage.shape[-1])
-    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer)
+    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer, batch.terms)
     unexplained = jnp.var(each[:, -1]) / (jnp.var(target[..., -1]) + 1e-8)
     targets = target.reshape(-1, target.shape[-1])
     return Advantages(advantage @ counts, target @ counts, each[:, -1], targets, by_term, newer, 1 - unexplained)
@@ -327,16 +335,18 @@ def add_evidence(
     heard: np.ndarray,
 ) -> tuple[Evidence, Found]:
     """The evidence after one more batch, and the weights that follow from it."""
-    evidence = evidence.add(gradients, jnp.ones(len(gradients)))
+    gradients, beyond = beyond_length(gradients, by_term.offset)
+    evidence = evidence.add(gradients, jnp.ones(len(gradients)), beyond)
     return evidence, best_weights(evidence, by_term, initial, jnp.asarray(leader), held, jnp.asarray(heard))
 
 
 def part_gradients(log_prob: LogProbability, round: Round, by_term: TermAdvantages) -> np.ndarray:
-    """(part, reward, ...): policy gradients of the true reward and of every term, of each part of the batch.
+    """(part, reward, ...): policy gradients of the true reward, every term and the length, of each part of the batch.
 
     The last axis is as short as it may be: what counts of them are their inner products, and R of QR has the same.
     """
-    signals = np.concatenate([np.asarray(by_term.true)[:, None], np.asarray(by_term.terms)], axis=1)
+    columns = by_term.true[:, None], by_term.terms, by_term.length[:, None]
+    signals = np.concatenate([np.asarray(column) for column in columns], axis=1)
     wanted = torch.as_tensor(signals, device=round.log_prob.device)
     theta = [parameter for parameter in log_prob.parameters() if parameter.requires_grad]
     found = []

@@ -38,6 +38,8 @@ class Values:
     constant: float | None
     """Its value, where it has but one."""
     twins: tuple[Twin, ...]
+    mean: float
+    std: float
     hidden: bool
     """Noise in its values may hide what it rewards: it is seldom unlike its usual value, or pays for the length of
     episodes above all. Also where too little of it was seen to say."""
@@ -60,7 +62,8 @@ def look_at(terms: np.ndarray) -> list[Values]:
         ]
         constant = float(terms[0, k]) if count >= FEWEST and not varies[k] else None
         hidden = count < FEWEST or unusual[:, k].mean() < SELDOM or _hides(terms[:, k].astype(float))
-        found.append(Values(count, constant, tuple(twins), bool(hidden)))
+        mean, std = (float(f(terms[:, k])) if count else 0.0 for f in (np.mean, np.std))
+        found.append(Values(count, constant, tuple(twins), mean, std, bool(hidden)))
     return found
 
 

@@ -78,8 +78,8 @@ class Evidence(NamedTuple):
     agreement: Agreement
     """With the true gradient."""
     direction: Agreement
-    """The same in units of both: late batches, in which a term says as much as ever but the reward hardly anything, do
-    not drown what was known before. Of this the verdict is made."""
+    """The same of what a term says beyond the length of episodes, and in units of both: late batches, in which a term
+    says as much as ever but the reward hardly anything, do not drown what was known. Of this the verdict is made."""
     with_itself: Agreement
     """Of each gradient: a reward that no choice of action changes has none."""
     batches: Float[Array, ""]
@@ -90,16 +90,24 @@ class Evidence(NamedTuple):
         nothing = Agreement(jnp.zeros(rewards), jnp.zeros(rewards))
         return Evidence(jnp.zeros((rewards, rewards)), nothing, nothing, nothing, jnp.zeros(()))
 
-    def add(self, gradients: Float[Array, "part reward theta"], own: Float[Array, " part"]) -> "Evidence":
-        gram, agreement, with_itself = products(gradients, own)
+    def add(
+        self,
+        gradients: Float[Array, "part reward theta"],
+        own: Float[Array, " part"],
+        beyond: Float[Array, "part reward theta"] | None = None,
+    ) -> "Evidence":
+        """`beyond`: the gradients without what the terms pay for the length of episodes."""
+        beyond = gradients if beyond is None else beyond
+        gram, agreement, _ = products(gradients, own)
+        _, direction, with_itself = products(beyond, own)
         # By the parts' own length: by that of their sum, batches would count for more in which they happen to disagree.
-        sizes = jnp.sum(gradients**2, axis=(0, 2)) / own.sum() ** 2
+        sizes = jnp.sum(beyond**2, axis=(0, 2)) / own.sum() ** 2
         heard = (sizes > 0) & (own.sum() > 2)
         sizes = jnp.where(heard, sizes, 1.0)
         return Evidence(
             MEMORY * self.gram + jnp.where(heard[0], gram / sizes[0], 0.0),
             self.agreement.add(agreement, sizes[0], heard[0]),
-            self.direction.add(agreement, jnp.sqrt(sizes[0] * sizes), heard[0] & heard),
+            self.direction.add(direction, jnp.sqrt(sizes[0] * sizes), heard[0] & heard),
             self.with_itself.add(with_itself, sizes, heard),
             MEMORY * self.batches + heard[0],
         )
@@ -142,7 +150,8 @@ class WeightsByEvidence:
         """The evidence after one more batch, and the weights that follow from it."""
         assert data.by_term is not None
         gradients, own = part_gradients(groups.policy, data)
-        evidence = state.evidence.add(gradients, own)
+        gradients, beyond = beyond_length(gradients, data.by_term.offset)
+        evidence = state.evidence.add(gradients, own, beyond)
         held = state.weights.base / state.weights.unit
         found = best_weights(evidence, data.by_term, self.initial, groups.leader, held, state.decided)
         return evidence, found, evidence_log(evidence) | {"evidence_added": jnp.any(gradients[:, 0] != 0).astype(float)}
@@ -216,10 +225,12 @@ def signed_regression(
 
 
 def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part reward theta"], Float[Array, " part"]]:
-    """Policy gradients of the true reward and of every term, of each part of the batch; and which parts are its own."""
+    """Policy gradients of the true reward, of every term and of the length of episodes, of each part of the batch; and
+    which parts are its own.
+    """
     advantages, (time, envs) = data.by_term, data.done.shape
     assert advantages is not None
-    signals = jnp.concatenate([advantages.true[:, None], advantages.terms], axis=1)
+    signals = jnp.concatenate([advantages.true[:, None], advantages.terms, advantages.length[:, None]], axis=1)
     pieces = min(time, -(-PARTS // envs))
     length = time // pieces  # where that leaves a rest, the last steps are left out
 
@@ -235,6 +246,18 @@ def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part 
     gradients = jax.lax.map(one, (split(data.samples.obs), split(data.samples.action), split(signals)))
     own = jnp.ones(envs * pieces) if data.own is None else split(data.own)[:, 0]
     return gradients, own
+
+
+def beyond_length(
+    gradients: Float[Array, "part reward_and_length theta"], offset: Float[Array, " term"]
+) -> tuple[Float[Array, "part reward theta"], Float[Array, "part reward theta"]]:
+    """The gradients of the rewards, and the same of each term less its mean.
+
+    A term that is negative throughout is earned by falling early, whatever it says of states, and a positive one by
+    staying: that is to its offset's account.
+    """
+    rewards, length = gradients[:, :-1], gradients[:, -1:]
+    return rewards, rewards - jnp.concatenate([jnp.zeros(1), offset])[:, None] * length
 
 
 def products(
