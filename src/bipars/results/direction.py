@@ -30,8 +30,8 @@ EARLY = 0.25
 HEARD = 3.0
 """The true gradient must have been so clear at least once for its clear updates to be singled out: where all is noise,
 2 comes easily by chance."""
-OWN, LEAST_UPDATES = 2.0, 30
-"""A term whose own gradient stays below so many standard errors, over so many updates, is noise to the policy."""
+LEAST_UPDATES = 30
+"""Without which nothing is said of a term's own gradient."""
 FEW = 0.25
 """Share of the seeds that may clearly point the other way."""
 MODERATE, STRONG = 4.0, 6.0
@@ -146,8 +146,7 @@ def agrees_with_itself(seeds: Sequence[Rows], term: str) -> float | None:
 
 def as_noise(direction: Direction, itself: float | None) -> Direction:
     """The direction of a term whose gradient agreed so clearly with itself: none, if it has no gradient of its own."""
-    quiet = itself is not None and itself < OWN
-    noise = quiet and abs(direction.t) < NOTHING and not direction.known and direction.change is None
+    noise = itself is not None and itself < KNOWN and not direction.known and direction.change is None
     return replace(direction, itself=itself, way="noise" if noise else direction.way)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bipars.results.comparison import IGNORED_SHARE, Comparison, Estimate, Weights, digits_for, shown
-from bipars.results.direction import HEARD, KNOWN, OWN, Direction
+from bipars.results.direction import HEARD, KNOWN, Direction
 from bipars.results.panels import Cell
 from bipars.results.summary import short_name
 from bipars.terms.values import Twin, Values
@@ -250,7 +250,7 @@ class Verdict:
             case "noise":
                 return (
                     f"No choice of action changed it in a way that could be told from chance (t = {d.itself:+.1f} for "
-                    f"its own gradient; even {OWN:.0f} would be little): to the policy it is noise."
+                    f"its own gradient; {KNOWN:.0f} is clear), and nothing predicts it: to the policy it is noise."
                 )
             case "split":
                 return (
