@@ -168,7 +168,7 @@ def test_what_another_term_made_clear_serves_to_tell_that_one_has_nothing():
 
 @pytest.mark.parametrize(
     ("itself", "updates", "t", "expected"),
-    [(0.3, 60, 1.0, "noise"), (-0.5, 60, 1.0, "noise"), (6.0, 60, 1.0, "faint"), (0.3, 20, 1.0, "faint"),
+    [(0.3, 60, 1.0, "noise"), (-0.5, 60, 1.0, "noise"), (6.0, 60, 1.0, "faint"), (0.3, 8, 1.0, "faint"),
      (0.3, 60, 5.0, "up"), (None, 60, 1.0, "faint")],
 )  # fmt: skip
 def test_a_term_without_a_gradient_of_its_own_is_noise_however_little_is_known_of_the_true_one(

@@ -30,7 +30,7 @@ EARLY = 0.25
 HEARD = 3.0
 """The true gradient must have been so clear at least once for its clear updates to be singled out: where all is noise,
 2 comes easily by chance."""
-LEAST_UPDATES = 30
+LEAST_UPDATES = 10
 """Without which nothing is said of a term's own gradient."""
 FEW = 0.25
 """Share of the seeds that may clearly point the other way."""
@@ -145,8 +145,12 @@ def agrees_with_itself(seeds: Sequence[Rows], term: str) -> float | None:
 
 
 def as_noise(direction: Direction, itself: float | None) -> Direction:
-    """The direction of a term whose gradient agreed so clearly with itself: none, if it has no gradient of its own."""
-    noise = itself is not None and itself < KNOWN and not direction.known and direction.change is None
+    """The direction of a term whose gradient agreed so clearly with itself: none, if it has no gradient of its own.
+
+    Unless it is more than weakly known of the whole run: few episodes make for large t early on.
+    """
+    firm = direction.known and not direction.early and abs(direction.t) >= MODERATE
+    noise = itself is not None and itself < KNOWN and not firm and direction.change is None
     return replace(direction, itself=itself, way="noise" if noise else direction.way)
 
 

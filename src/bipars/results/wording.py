@@ -21,8 +21,9 @@ TINY = 0.05
 """A weight below this part of the one at which its term counts as much as the true reward is not worth naming."""
 BEHIND = 1.5
 """Standard errors by which a term has lost side by side; it takes KNOWN to win, since little is lost without a term."""
-OFFSET = 0.5
-"""Of a term's standard deviation: a mean beyond that is worth a word where episodes end early."""
+OFFSET, HIDING = 0.5, 3.0
+"""Size of a term's mean in its standard deviations which, where episodes end early, is worth a word; and which hides
+what else the term says: two large advantages, the term's and the length's, leave a small one."""
 STRENGTHS = {"strong": "strong evidence", "fair": "fair evidence", "weak": "weak evidence", "none": "no evidence"}
 LONGER = "Train longer: the true return is still rising."
 
@@ -220,8 +221,8 @@ class Verdict:
         if self.copy is not None:
             name = f"'{short_name(self.terms[self.copy.term])}'"
             if self.copy.opposite:
-                return (f"It is the opposite of {name}, up to scale: together they cancel out. Leave it out.",)
-            return (f"It is the same as {name}, up to scale: keep only that one.",)
+                return (f"It is the opposite of {name}, up to scale and a constant: they cancel out. Leave it out.",)
+            return (f"It is the same as {name}, up to scale and a constant: keep only that one.",)
         if self.silent:
             return (*self._constant(), "Nothing can be said about it; the reason stands above.")
         said = self._by_weights() if self.direction is None else self._which_way(self.direction)
@@ -309,7 +310,7 @@ class Verdict:
         if self.direction is None or not self.lengths_vary or not OFFSET * std < abs(mean) < np.inf or not std:
             return []
         which = "longer" if mean > 0 else "shorter"
-        return [f"Its mean is {mean:+.2g} per step, so as written it also rewards {which} episodes; t leaves that out."]
+        return [f"Its mean is {mean:+.2g} per step, so it may also reward {which} episodes; t leaves that out."]
 
     def _depends(self) -> list[str]:
         against = self.weights.mean.value * {"keep": 1, "reverse": -1}.get(self.advice, 0) < 0
@@ -335,6 +336,8 @@ class Verdict:
                 return ["Change its sign, or leave it out."]
             case "drop":
                 return ["Leave it out."]
+            case "unsure" if self.lengths_vary and self.values.offset > HIDING:
+                return ["Subtract its mean, which hides what else it says, and train again."]
             case "unsure" if self.rising:
                 return [LONGER]
             case "unsure" if self.gain is None and len(self.terms) > 1:
