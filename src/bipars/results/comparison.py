@@ -44,6 +44,8 @@ class Estimate:
 
     def text(self, digits: int | None = None) -> str:
         digits = digits_for(self.low, self.high, self.value) if digits is None else digits
+        if self.seeds == 1:  # an interval would say nothing
+            return shown(self.value, digits)
         return f"{shown(self.value, digits)} ({shown(self.low, digits)} to {shown(self.high, digits)})"
 
 
