@@ -153,7 +153,7 @@ def hints(panel: Panel, judgement: Judgement, root: Path) -> list[tuple[str, str
     return found
 
 
-COMPARE = "bipars.compare(env, terms, total_timesteps, seeds=5)"
+COMPARE = "bipars.compare(make_env, terms, total_timesteps, seeds=5)  # or an id"
 COMPARE_SB3 = """for method in ("mgl", "ppo", "ns"):  # learned weights, none, as written
     for seed in range(5):
         out = f"runs/{method}/seed-{seed}"
