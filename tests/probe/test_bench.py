@@ -74,7 +74,7 @@ def test_every_method_is_measured():
         (
             ["suite", "--out", "x"],
             "bench suite does not take --out; bench methods, bench jax, bench faults, bench sweep, bench trainer, "
-            "bench learner may",
+            "bench learner, bench recipe may",
         ),
         (["method"], "unknown benchmark 'method'. Did you mean 'methods'"),
         (["mujoco", "--envs", "30"], "--envs is 30; it must divide the 20,000 steps of an update"),
