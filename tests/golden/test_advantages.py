@@ -46,10 +46,10 @@ def test_advantages_add_up_as_rewards_do():
     """With critics that say nothing, both ways lead to the same modified advantages."""
     config, start = learner()
     nothing = jax.tree.map(jnp.zeros_like, start.critics)
-    apart, _ = compute_term_advantages(config, nothing, WEIGHTS, start.scales, batch(), False)
+    apart, _ = compute_term_advantages(config, nothing, WEIGHTS, start.scales, batch(terminated=True), False)
     one = tuple(jax.tree.map(lambda x: x[..., :1] if x.shape[-1] == TERMS + 2 else x, critic) for critic in nothing)
     scales = start.scales._replace(low=start.scales.low[:2], high=start.scales.high[:2])
-    together, _ = compute_advantages(config, one, WEIGHTS, scales, batch(), False)
+    together, _ = compute_advantages(config, one, WEIGHTS, scales, batch(terminated=True), False)
     for data in (apart, together):
         assert np.mean(data.samples.modified_advantage) == pytest.approx(0.0, abs=1e-5)
     assert np.allclose(apart.samples.modified_advantage, together.samples.modified_advantage, atol=1e-4)
@@ -106,25 +106,40 @@ def test_the_length_of_episodes_is_in_a_term_through_its_mean():
     terms = np.stack(np.broadcast_arrays(np.random.default_rng(1).normal(3.0, 1.0, (TIME, ENVS)), -1.0), axis=-1)
     assert not np.any(by_term(batch(terms=terms))[0].by_term.offset)  # nothing terminates
     found = by_term(batch(terms=terms, terminated=True))[0].by_term
-    assert np.allclose(found.offset, [terms[..., 0].mean(), 0.0])  # the other one is nothing but that
+    assert np.allclose(found.offset * found.units, [terms[..., 0].mean(), 0.0])  # the other one is nothing but that
     own = jnp.asarray([1.0, 1.0, 0.0, 0.0])
-    found = by_term(batch(terms=terms, terminated=True), own, normalise_returns=True)[0].by_term
+    data, scales = by_term(batch(terms=terms, terminated=True), own, normalise_returns=True)
+    found, units = data.by_term, np.asarray(scales.returns.std)
     assert not np.any(np.asarray(found.length).reshape(TIME, ENVS)[:, 2:])
-    _, scales = by_term(batch(terms=terms, terminated=True), own, normalise_returns=True)
-    units = np.asarray(scales.returns.std)
-    assert found.offset[0] == pytest.approx(terms[:, :2, 0].mean() * units[TERMS] / units[0], rel=1e-4)
+    mean = terms[..., 0].mean() * units[TERMS]
+    assert found.units[0] == pytest.approx(np.hypot(units[0], mean), rel=1e-4)
+    assert found.offset[0] == pytest.approx(mean / float(found.units[0]), rel=1e-4)
 
 
-def test_a_term_less_its_mean_has_the_advantages_of_what_is_left():
-    """With critics that say nothing: those of f - 3 are those of f, less three times those of 1."""
-    config, start = learner()
-    nothing = jax.tree.map(jnp.zeros_like, start.critics)
+def test_a_mean_changes_nothing_but_what_is_paid_for_length():
+    """With critics that know nothing yet, and with any others."""
+
+    def found(terms, start):
+        data = batch(terms=terms, terminated=True)
+        return compute_term_advantages(start[0], start[1].critics, WEIGHTS, start[1].scales, data, False)[0]
+
     terms = np.random.default_rng(1).normal(size=(TIME, ENVS, TERMS))
     terms -= terms.mean(axis=(0, 1))
+    for start in (learner(), learner(normalise_returns=True)):
+        raised, centred = found(terms + 3, start), found(terms, start)
+        assert np.allclose(raised.by_term.terms * raised.by_term.units, centred.by_term.terms * centred.by_term.units,
+                           atol=1e-4)  # fmt: skip
+        assert np.allclose(raised.value_targets[0][:, :TERMS], centred.value_targets[0][:, :TERMS], atol=1e-4)
+        assert not np.allclose(raised.samples.modified_advantage, centred.samples.modified_advantage, atol=1e-2)
 
-    def found(terms):
-        data = batch(terms=terms, terminated=True)
-        return compute_term_advantages(config, nothing, WEIGHTS, start.scales, data, False)[0].by_term
 
-    raised, centred = found(terms + 3), found(terms)
-    assert np.allclose(raised.terms - raised.offset * raised.length[:, None], centred.terms, atol=1e-4)
+def test_means_are_those_of_all_batches_so_far():
+    config, start = learner()
+    first, second = (np.full((TIME, ENVS, TERMS), mean) + np.random.default_rng(1).normal(size=(TIME, ENVS, TERMS))
+                     for mean in (0.0, 6.0))  # fmt: skip
+    scales, found = start.scales, []
+    for terms in (first, second):
+        _, scales = compute_term_advantages(config, start.critics, WEIGHTS, scales, batch(terms=terms), False)
+        found.append(np.asarray(scales.terms.mean))
+    assert np.allclose(found[0], first.mean(axis=(0, 1)), atol=1e-5)
+    assert np.allclose(found[1], (first.mean(axis=(0, 1)) + second.mean(axis=(0, 1))) / 2, atol=1e-5)

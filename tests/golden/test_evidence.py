@@ -15,9 +15,9 @@ from bipars.upper.evidence import (
     Evidence,
     agree,
     best_weights,
-    beyond_length,
     products,
     signed_regression,
+    with_means,
 )
 
 PARTS, SIZE = 16, 40
@@ -245,9 +245,8 @@ def test_what_a_term_pays_for_the_length_of_episodes_is_no_direction_of_its_own(
         g = np.random.default_rng(i).normal(size=(PARTS, 4, 50))
         g[:, 0] += 0.7
         g[:, 3] += 0.7
-        g[:, 1] += 2.0 * g[:, 3]
-        g[:, 2] += 0.7 - g[:, 3]
-        rewards, beyond = beyond_length(jnp.asarray(g), offset)
+        g[:, 2] += 0.7
+        rewards, beyond = with_means(jnp.asarray(g), offset)
         evidence = evidence.add(rewards, jnp.ones(PARTS), beyond)
     assert evidence.agreement.t[1] > 5
     assert abs(evidence.direction.t[1]) < 3

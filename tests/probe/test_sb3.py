@@ -98,7 +98,7 @@ def test_a_term_against_the_reward_is_reversed_and_one_along_it_is_kept(key, sig
 @pytest.mark.parametrize("method", ["mgl", "single"])
 def test_the_meta_gradient_alone_moves_weights_the_right_way(method):
     quick = {"n_steps": 128, "batch_size": 64, "n_epochs": 4, "weights": {"learning_rate": 2e-2}}
-    model = shaped(vector(4), method=method, by_evidence=False, **quick).learn(4_000)
+    model = shaped(vector(4), method=method, by_evidence=False, **quick).learn(6_000)
     weights = [row["weight/cost"] for row in model.metrics]
     assert weights[0] == pytest.approx(1.0, abs=0.05)
     assert weights[-1] < 0.8
@@ -108,8 +108,9 @@ def test_the_meta_gradient_alone_moves_weights_the_right_way(method):
 def test_weights_that_are_not_learned_stay(method, weight):
     model = shaped(vector(), method=method).learn(192)
     assert [row["weight/cost"] for row in model.metrics] == [weight] * 3
-    # The term is the opposite of the reward: with both there is nothing to learn from, and advantages are 0.
-    assert np.abs(model.rollout_buffer.returns).max() == (0.0 if method == "ns" else pytest.approx(4, abs=12))
+    # The term is the opposite of the reward: with both there is nothing to learn from but the critics' errors.
+    largest = np.abs(model.rollout_buffer.returns).max()
+    assert largest < 0.2 if method == "ns" else largest > 2
 
 
 def test_terms_see_what_the_environment_gives_below_every_wrapper():

@@ -482,25 +482,3 @@ def test_settings_of_the_upper_level_do_not_matter_to_a_run_without_weights():
     upper = DDPGUpperConfig(second_order="exact")
     learner = as_resolved(Config(method="ddpg-imgl", ddpg=DDPGConfig(batch_size=64), ddpg_upper=upper))
     assert differences(as_resolved(Config(method="ddpg")), learner) == {"ddpg.batch_size": (128, 64)}
-
-
-def test_a_mean_that_hides_the_rest_is_no_reason_to_drop_a_term(tmp_path):
-    fake_cell(tmp_path, "mgl", GOOD, weight=1.0, terms=("raised", "centred"))
-    add_evidence(tmp_path, raised=0.1, centred=0.1, true=9.0)
-    lean, other = np.random.default_rng(0).normal(size=(2, 200, 1))
-    add_transitions(tmp_path, np.concatenate([10 + lean, other], axis=1))
-    for i, file in enumerate(sorted(tmp_path.rglob("metrics.jsonl"))):
-        rows = [json.loads(line) | {"evaluation_length": 100 + i} for line in file.read_text().splitlines()]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    raised, centred = verdicts(collect(tmp_path).panels[0])
-    assert (raised.advice, centred.advice) == ("unsure", "drop")
-    assert raised.evidence.endswith("Subtract its mean, which hides what else it says, and train again.")
-
-
-def test_of_copies_the_one_with_the_smallest_mean_is_kept(tmp_path):
-    fake_cell(tmp_path, "mgl", GOOD, weight=1.0, terms=("raised", "plain"))
-    add_evidence(tmp_path, raised=5.0, plain=5.0)
-    x = np.random.default_rng(0).normal(size=(200, 1))
-    add_transitions(tmp_path, np.concatenate([x + 10, x], axis=1))
-    raised, plain = verdicts(collect(tmp_path).panels[0])
-    assert (raised.headline, plain.advice) == ("same as plain", "keep")

@@ -31,6 +31,8 @@ class Scales(NamedTuple):
     """The least that each of these rewards has ever been ..."""
     high: Float[Array, " reward"]
     """... and the most; `ANY` once an episode has terminated after rewards, which is news, too. At first, -`ANY`."""
+    terms: RunningMoments | None = None
+    """Of the terms, where each has a critic."""
 
     @property
     def never_varied(self) -> Bool[Array, " reward"]:
@@ -51,12 +53,14 @@ class TermAdvantages(NamedTuple):
     true: Float[Array, " sample"]
     """0 before the reward first varied, and where next to nothing is left to gain: these are the critic's errors."""
     terms: Float[Array, "sample term"]
+    """Less their means."""
     length: Float[Array, " sample"]
     """Of a reward of 1 at every step."""
     offset: Float[Array, " term"]
-    """How much of `length` is in each term through its mean; 0 where no episode terminates, or that is all of it."""
+    """How much of `length` each term adds through its mean; 0 where no episode terminates, or the mean is all of it."""
     true_unit: Float[Array, ""]
     units: Float[Array, " term"]
+    """Of the terms with their means."""
     silent: Bool[Array, ""]
     """The true reward has never varied."""
 
@@ -143,7 +147,7 @@ def advantages_by_values(
     high = jnp.maximum(scales.high, most)
     ended = jnp.any(batch.terminated & mine) & ((low != 0) | (high != 0))
     high = jnp.where(ended, ANY, high)
-    newer = Scales(scales.observations, returns, low, high)
+    newer = scales._replace(returns=returns, low=low, high=high)
     return jnp.where(newer.never_seen, 0.0, advantage), target, unit, newer
 
 
@@ -202,24 +206,34 @@ def compute_term_advantages(
     """The same by a critic of the true reward and one of every term: those of the terms stand first.
 
     Advantages add up as rewards do, so the modified one follows the weights at once, however far they jump. What the
-    weights do beyond one number per term (`deviation`) is one more reward, and so is 1 at every step, by which evidence
-    tells what a term rewards from how long it is paid.
+    weights do beyond one number per term (`deviation`) is one more reward, and so is 1 at every step: the critics have
+    the terms less their means, and the means count through it. So evidence tells what a term rewards from how long it
+    is paid.
     """
     assert isinstance(weights, DeviatingWeights)
     obs = normalise(scales, batch.obs)
     z, base = weights(obs, batch.action), weights.base
     deviation = jnp.sum((z - base) * batch.terms, axis=-1, keepdims=True)
-    rewards = with_length(batch.terms, deviation, batch.reward)
+    scales, means = update_means(scales, batch.terms)
+    rewards = with_length(batch.terms - means, deviation, batch.reward)
     advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold, own)
     log = {"true_explained_variance": explained(advantage[..., -1], target[..., -1])}
-    counts = counted(base) * unit
+    counts = counted(base, means) * unit
     modified, std = normalise_advantages(advantage @ counts, own)
     true, true_std = normalise_advantages(advantage[..., -1], own)
     flat = target.reshape(-1, target.shape[-1])
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
-    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer, batch.terms, own)
+    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer, means)
     return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
+
+
+def update_means(scales: Scales, terms: Float[Array, "time env term"]) -> tuple[Scales, Float[Array, " term"]]:
+    """What the critics have terms less of: their running means, but none of a term that is nothing else."""
+    assert scales.terms is not None
+    moments = scales.terms.update(terms.reshape(-1, terms.shape[-1]))
+    means = jnp.where(moments.scale.std > CONSTANT * jnp.abs(moments.mean), moments.mean, 0.0)
+    return scales._replace(terms=moments), means
 
 
 def with_length(
@@ -229,9 +243,9 @@ def with_length(
     return jnp.concatenate([terms, jnp.ones_like(deviation), deviation, reward[..., None]], axis=-1)
 
 
-def counted(base: Float[Array, " term"]) -> Float[Array, " reward"]:
+def counted(base: Float[Array, " term"], means: Float[Array, " term"]) -> Float[Array, " reward"]:
     """How much each counts in the modified reward."""
-    return jnp.concatenate([base, jnp.array([0.0, 1.0, 1.0])])
+    return jnp.concatenate([base, (base @ means)[None], jnp.array([1.0, 1.0])])
 
 
 def term_advantages(
@@ -239,19 +253,18 @@ def term_advantages(
     true_std: Float[Array, ""],
     unit: Float[Array, " reward"],
     scales: Scales,
-    terms: Float[Array, "time env term"],
-    own: Float[Array, " env"] | None = None,
+    means: Float[Array, " term"],
 ) -> TermAdvantages:
-    """Of rewards in the order of `compute_term_advantages`, whose advantages spread by `true_std` in the true one."""
+    """Of rewards in the order of `counted`, whose advantages spread by `true_std` in the true one."""
     silent = scales.never_varied[-1]
-    units = jnp.where(scales.never_varied, unit[-1], unit)  # that of a term which never varied means nothing
     unheard = silent if scales.returns is None else silent | (true_std < SMALL)
     heard = jnp.where(unheard, 0.0, each[:, -1])
-    mine = jnp.ones((1, 1, 1), bool) if own is None else own[None, :, None] > 0
-    mean, std = (f(terms, axis=(0, 1), where=mine) for f in (jnp.mean, jnp.std))
     ends = ~scales.never_varied[-3]  # an episode has terminated
-    offset = jnp.where(ends & (std > CONSTANT * jnp.abs(mean)), mean * unit[-3] / units[:-3], 0.0)
-    return TermAdvantages(heard, each[:, :-3], each[:, -3], offset, unit[-1], units[:-3], silent)
+    through_length = jnp.where(ends, means * unit[-3], 0.0)
+    units = jnp.hypot(unit[:-3], through_length)
+    units = jnp.where(scales.never_varied[:-3], unit[-1], units)  # that of a term which never varied means nothing
+    terms = each[:, :-3] * (unit[:-3] / units)
+    return TermAdvantages(heard, terms, each[:, -3], through_length / units, unit[-1], units, silent)
 
 
 def update_data(

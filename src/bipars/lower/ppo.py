@@ -105,7 +105,8 @@ class PPO:
         returns = ReturnScale.fresh(config.num_envs, sum(outputs)) if config.normalise_returns else None
         least = jnp.full(sum(outputs), ANY, float)  # with its type given: see `make_policy`
         optimisers = tuple(self.value_adam.init(critic) for critic in critics)
-        scales = Scales(observations, returns, least, -least)
+        terms = RunningMoments.fresh((self.num_terms,)) if self.per_term else None
+        scales = Scales(observations, returns, least, -least, terms)
         return Learner(policy, self.policy_adam.init(policy), critics, optimisers, scales, jnp.ones(()))
 
     def act(self, learner: Learner, weights: WeightFunction) -> Policy:

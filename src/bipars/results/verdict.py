@@ -27,12 +27,12 @@ from bipars.results.direction import MODERATE, SHORT, STRONG, Direction, find_di
 from bipars.results.direction import together as sum_of_seeds
 from bipars.results.panels import Cell, Panel
 from bipars.results.where import explained, predictable
-from bipars.results.wording import HIDING, Advice, Strength, Together, Verdict, ahead, never_heard, never_varied
+from bipars.results.wording import Advice, Strength, Together, Verdict, ahead, never_heard, never_varied
 from bipars.runs.snapshots import Snapshot, load_snapshots
 from bipars.terms.values import Values, look_at
 
 CLEAREST: tuple[Advice, ...] = ("keep", "reverse", "unsure", "drop")
-"""Of terms that are the same, one with the first of these is kept, the one whose mean is the smallest."""
+"""Of terms that are the same, one with the first of these is kept."""
 SNAPSHOTS_OF = 3
 """Seeds whose transitions are looked at."""
 LUCK = 2.5
@@ -91,11 +91,6 @@ def judge(panel: Panel, cell: Cell) -> Judgement:
     unknown = recorded and not any(seed.sure for seed in hear(seeds)) and not any(d and d.known for d in directions)
     silence = constant or (never_heard(rows, rising) if unknown else None)
     together = _all_terms(panel, cell, present, step, silence, constant is not None)
-    if len(lengths) > 1:
-        directions = [
-            replace(d, way="faint") if d and d.way == "nil" and value.offset > HIDING else d
-            for d, value in zip(directions, values, strict=True)
-        ]
     found = [
         _judge_term(panel, cell, k, step, together, direction, values[k], last, rising, len(lengths) > 1)
         for k, direction in enumerate(directions)
@@ -181,7 +176,7 @@ def without_copies(found: Sequence[Verdict | None]) -> tuple[Verdict, ...]:
     """
     there = {k: verdict for k, verdict in enumerate(found) if verdict is not None}
     kept: set[int] = set()
-    for k in sorted(there, key=lambda k: (CLEAREST.index(there[k].advice), round(there[k].values.offset, 1), k)):
+    for k in sorted(there, key=lambda k: CLEAREST.index(there[k].advice)):
         twins = (twin for twin in there[k].values.twins if twin.term in kept)
         copy = next((twin for twin in twins if not twin.opposite or there[twin.term].advice == "keep"), None)
         if copy is None:

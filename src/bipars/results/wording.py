@@ -21,9 +21,8 @@ TINY = 0.05
 """A weight below this part of the one at which its term counts as much as the true reward is not worth naming."""
 BEHIND = 1.5
 """Standard errors by which a term has lost side by side; it takes KNOWN to win, since little is lost without a term."""
-OFFSET, HIDING = 0.5, 3.0
-"""Size of a term's mean in its standard deviations which, where episodes end early, is worth a word; and which hides
-what else the term says: two large advantages, the term's and the length's, leave a small one."""
+OFFSET = 0.5
+"""Size of a term's mean in its standard deviations which, where episodes end early, is worth a word."""
 STRENGTHS = {"strong": "strong evidence", "fair": "fair evidence", "weak": "weak evidence", "none": "no evidence"}
 LONGER = "Train longer: the true return is still rising."
 
@@ -336,8 +335,6 @@ class Verdict:
                 return ["Change its sign, or leave it out."]
             case "drop":
                 return ["Leave it out."]
-            case "unsure" if self.lengths_vary and self.values.offset > HIDING:
-                return ["Subtract its mean, which hides what else it says, and train again."]
             case "unsure" if self.rising:
                 return [LONGER]
             case "unsure" if self.gain is None and len(self.terms) > 1:

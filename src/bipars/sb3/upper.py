@@ -26,6 +26,7 @@ from bipars.lower.advantages import (
     advantages_by_values,
     counted,
     term_advantages,
+    update_means,
     with_length,
 )
 from bipars.lower.control import CONTROL, TREATED
@@ -41,7 +42,7 @@ from bipars.sb3.weights import Weights, numpy
 from bipars.settings.resolved import ResolvedConfig
 from bipars.terms.call import pick
 from bipars.terms.steps import StepSpaces
-from bipars.upper.evidence import PARTS, Evidence, Found, best_weights, beyond_length, evidence_log
+from bipars.upper.evidence import PARTS, Evidence, Found, best_weights, evidence_log, with_means
 from bipars.wrappers.term_logger import stack
 
 
@@ -52,6 +53,7 @@ class Knowledge(NamedTuple):
     evidence: Evidence
     observations: RunningMoments | None
     returns: RunningMoments
+    terms: RunningMoments
     low: Float[Array, " reward"]
     high: Float[Array, " reward"]
     heard: np.ndarray
@@ -109,7 +111,8 @@ class UpperLevel:
         self.evidence = Evidence.none(self.num_terms)
         self.moments = None if config.weights.form == "scalar" else RunningMoments.fresh((self.observation_size,))
         least = jnp.full(rewards, ANY, jnp.float32)
-        self.scales = Scales(None, ReturnScale.fresh(envs, rewards), least, -least)
+        moments = RunningMoments.fresh((self.num_terms,))
+        self.scales = Scales(None, ReturnScale.fresh(envs, rewards), least, -least, moments)
         self.known = True
         """Whether the true gradient is told from noise, so that phi has something to climb ..."""
         self.heard = np.zeros((), bool)
@@ -166,9 +169,8 @@ class UpperLevel:
             following[time, env] = self.critics.values(single)[0]
         base = self.weights.base.cpu().numpy()
         deviation = np.sum((z - base) * rollout.terms, axis=-1, keepdims=True)
-        rewards = with_length(*map(jnp.asarray, (rollout.terms, deviation, rollout.reward)))
         batch = bare_batch(rollout, restarted)
-        found = compute_advantages(self.config.ppo, value, following, self.scales, batch, rewards, base)
+        found = compute_advantages(self.config.ppo, value, following, self.scales, batch, deviation, base)
         self.scales = found.scales
         return found
 
@@ -267,10 +269,12 @@ class UpperLevel:
 
     @property
     def knowledge(self) -> Knowledge:
-        low, high, returns = self.scales.low, self.scales.high, self.scales.returns
+        _, returns, low, high, terms = self.scales
         assert returns is not None
+        assert terms is not None
+        weights = self.weights.as_tree()
         return Knowledge(
-            self.weights.as_tree(), self.evidence, self.moments, returns.moments, low, high, self.heard, self.leader
+            weights, self.evidence, self.moments, returns.moments, terms, low, high, self.heard, self.leader
         )
 
     def take(self, knowledge: Knowledge) -> None:
@@ -278,7 +282,8 @@ class UpperLevel:
         self.weights.take(knowledge.weights)
         self.evidence, self.moments = jax.tree.map(jnp.asarray, (knowledge.evidence, knowledge.observations))
         returns = self.scales.returns._replace(moments=jax.tree.map(jnp.asarray, knowledge.returns))
-        self.scales = Scales(None, returns, jnp.asarray(knowledge.low), jnp.asarray(knowledge.high))
+        others = jax.tree.map(jnp.asarray, (knowledge.low, knowledge.high, knowledge.terms))
+        self.scales = Scales(None, returns, *others)
         self.heard, self.leader = np.asarray(knowledge.heard), np.asarray(knowledge.leader)
         self._acting = int(self.leader)
 
@@ -311,14 +316,16 @@ def compute_advantages(
     next_value: Float[Array, "time env reward"],
     scales: Scales,
     batch: Batch,
-    rewards: Float[Array, "time env reward"],
+    deviation: Float[Array, "time env 1"],
     base: Float[Array, " term"],
 ) -> Advantages:
     """Of the true reward, of every term and of all together: advantages add up as rewards do."""
+    scales, means = update_means(scales, batch.terms)
+    rewards = with_length(batch.terms - means, deviation, batch.reward)
     advantage, target, unit, newer = advantages_by_values(ppo, value, next_value, scales, batch, rewards)
-    counts = counted(base) * unit
+    counts = counted(base, means) * unit
     each = advantage.reshape(-1, advantage.shape[-1])
-    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer, batch.terms)
+    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer, means)
     unexplained = jnp.var(each[:, -1]) / (jnp.var(target[..., -1]) + 1e-8)
     targets = target.reshape(-1, target.shape[-1])
     return Advantages(advantage @ counts, target @ counts, each[:, -1], targets, by_term, newer, 1 - unexplained)
@@ -335,7 +342,7 @@ def add_evidence(
     heard: np.ndarray,
 ) -> tuple[Evidence, Found]:
     """The evidence after one more batch, and the weights that follow from it."""
-    gradients, beyond = beyond_length(gradients, by_term.offset)
+    gradients, beyond = with_means(gradients, by_term.offset)
     evidence = evidence.add(gradients, jnp.ones(len(gradients)), beyond)
     return evidence, best_weights(evidence, by_term, initial, jnp.asarray(leader), held, jnp.asarray(heard))
 

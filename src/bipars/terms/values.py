@@ -44,11 +44,6 @@ class Values:
     """Noise in its values may hide what it rewards: it is seldom unlike its usual value, or pays for the length of
     episodes above all. Also where too little of it was seen to say."""
 
-    @property
-    def offset(self) -> float:
-        """The size of its mean, in standard deviations, from which on the mean may hide the rest."""
-        return abs(self.mean) / self.std if self.std else 0.0
-
 
 def look_at(terms: np.ndarray) -> list[Values]:
     """By term; `terms` has one column each."""

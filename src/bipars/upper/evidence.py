@@ -150,7 +150,7 @@ class WeightsByEvidence:
         """The evidence after one more batch, and the weights that follow from it."""
         assert data.by_term is not None
         gradients, own = part_gradients(groups.policy, data)
-        gradients, beyond = beyond_length(gradients, data.by_term.offset)
+        gradients, beyond = with_means(gradients, data.by_term.offset)
         evidence = state.evidence.add(gradients, own, beyond)
         held = state.weights.base / state.weights.unit
         found = best_weights(evidence, data.by_term, self.initial, groups.leader, held, state.decided)
@@ -248,16 +248,16 @@ def part_gradients(policy: Theta, data: UpdateData) -> tuple[Float[Array, "part 
     return gradients, own
 
 
-def beyond_length(
+def with_means(
     gradients: Float[Array, "part reward_and_length theta"], offset: Float[Array, " term"]
 ) -> tuple[Float[Array, "part reward theta"], Float[Array, "part reward theta"]]:
-    """The gradients of the rewards, and the same of each term less its mean.
+    """The gradients of the rewards, and the same of each term less its mean, which are given.
 
     A term that is negative throughout is earned by falling early, whatever it says of states, and a positive one by
-    staying: that is to its offset's account.
+    staying: that is to its mean's account.
     """
-    rewards, length = gradients[:, :-1], gradients[:, -1:]
-    return rewards, rewards - jnp.concatenate([jnp.zeros(1), offset])[:, None] * length
+    beyond, length = gradients[:, :-1], gradients[:, -1:]
+    return beyond + jnp.concatenate([jnp.zeros(1), offset])[:, None] * length, beyond
 
 
 def products(
