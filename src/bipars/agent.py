@@ -31,7 +31,7 @@ from bipars.runs.directory import RunDirectory, seed_directory
 from bipars.runs.objects import Terms, as_terms, method_name, potential_name, take_objects
 from bipars.runs.progress import NotebookBar, describe, in_notebook, make_bar
 from bipars.runs.reuse import mean_weights, reusing
-from bipars.runs.snapshots import encode_snapshot, glance, snapshot_due
+from bipars.runs.snapshots import encode_snapshot, glance, snapshot_due, take_snapshot
 from bipars.runs.stopping import stop_requests
 from bipars.settings.config import (
     DDPGConfig,
@@ -180,7 +180,9 @@ class BiPaRS(TrainedAgent):
             for line in odd_terms(np.asarray(stats.terms), names, np.asarray(stats.reward)):
                 warnings.warn(line, stacklevel=3)
         if snapshot_due(self._rounds, start, end, max(self._snapshots, default=0)):
-            self._snapshots[self._rounds] = encode_snapshot(glance(self._program, state, stats.visited))
+            # An episode costs as many steps as an update may have, so there is one of the last snapshot alone.
+            keep = functools.partial(take_snapshot, seed=self.config.seed) if self._rounds == end else glance
+            self._snapshots[self._rounds] = encode_snapshot(keep(self._program, state, stats.visited))
         return row
 
     @classmethod

@@ -122,7 +122,8 @@ def factory(
             return spec.id, lambda: gymnasium.make(spec)
         return type(env.unwrapped).__name__, lambda: _copy(env)
     if callable(env):
-        return getattr(env, "__qualname__", type(env).__name__), env
+        name = getattr(env, "__qualname__", type(env).__name__).rpartition("<locals>.")[2]
+        return "environment" if name == "<lambda>" else name, env
     known = {"step_env": "from_gymnax(env, params)", "action_size": "from_brax(env)"}
     hint = next((f". Written in JAX: pass bipars.envs.{how}" for name, how in known.items() if hasattr(env, name)), "")
     raise UsageError(f"env is {env!r:.80}; expected an id, a gymnasium.Env, or a function that makes one{hint}")

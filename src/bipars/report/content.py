@@ -67,6 +67,7 @@ def _cell(cell: Cell, panel: Panel) -> dict[str, Any]:
         "seeds": [record.config.seed for record in cell.evaluated],
         "curves": {key: _band(*cell.curves(key)) for key in MEASURES},
         "weights": {term: _weights(cell, term) for term in panel.terms} if learner else {},
+        "compared": _compared(cell),
         "gradients": {key: _middle(*cell.curves(key, every_row=True)) for key in GRADIENTS},
     }
 
@@ -113,6 +114,12 @@ def _weights(cell: Cell, term: str) -> dict[str, Any] | None:
     with np.errstate(all="ignore"):
         middles = {name: rounded(np.nanmean(values, axis=0)) for name, values in parts.items()}
     return {"steps": steps.tolist(), **middles, "seeds": [rounded(seed) for seed in parts["p50"]]}
+
+
+def _compared(cell: Cell) -> float | None:
+    """The step, the median over seeds, from which on weights follow the evidence: until then they are the initial."""
+    known = [[row["step"] for row in record.rows if row.get("leader")] for record in cell.evaluated]
+    return float(np.median([steps[0] for steps in known if steps])) if any(known) else None
 
 
 def _middle(steps: np.ndarray, values: np.ndarray) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ import numpy as np
 from bipars.report.heatmap import visited_inputs
 from bipars.results.dimensions import input_names
 from bipars.results.panels import Cell, Panel, Record
-from bipars.results.where import explained
+from bipars.results.where import deciding
 from bipars.runs.snapshots import Snapshot, load_snapshots
 
 ROWS = 512
@@ -83,7 +83,7 @@ def _snapshot(snapshot: Snapshot, step: int, rows: int) -> dict[str, Any]:
         "unit": None if snapshot.unit is None else snapshot.unit.tolist(),
         "moments": None if moments is None else {name: _matrix(moments[name]) for name in ("mean", "var")},
         "visited": _matrix(states[:: -(-len(states) // rows)] if rows else states[:0]),
-        "ranking": [explained(states, z[:, k]) for k in range(z.shape[-1])] if rows else [],
+        "ranking": [deciding(states, z[:, k]) for k in range(z.shape[-1])] if rows else [],
         "episode": {
             "reward": _plain(episode.reward),
             "parts": [_plain(episode.weights[:, k] * episode.terms[:, k]) for k in range(episode.terms.shape[-1])],

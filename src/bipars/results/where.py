@@ -6,6 +6,8 @@ RANKED = 12
 BINS = 8
 PREDICTED = 0.02
 """Share of a term's variance that inputs explain, above which it is no noise: chance explains 0.01 in one of 100."""
+FLAT = 0.05
+"""Standard deviation of a weight over visited states, in units of its mean, below which no input decides it."""
 PAIRED = 12
 """Inputs at most whose products are looked at, too."""
 
@@ -27,6 +29,11 @@ def explained(inputs: np.ndarray, weights: np.ndarray) -> list[list[float]]:
         share = 1 - (within / total) * (count - 1) / (count - len(names))
         found.append([i, max(0.0, round(float(share), 4))])
     return sorted(found, key=lambda pair: -pair[1])[:RANKED]
+
+
+def deciding(inputs: np.ndarray, weights: np.ndarray) -> list[list[float]]:
+    """The same, but none of a weight that is nearly the same everywhere."""
+    return explained(inputs, weights) if np.std(weights) >= FLAT * abs(np.mean(weights)) else []
 
 
 def predictable(inputs: np.ndarray, term: np.ndarray) -> bool:

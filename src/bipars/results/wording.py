@@ -327,6 +327,8 @@ class Verdict:
             case "keep" if self.ahead < 0:
                 much = "a far smaller weight" if self.negligible else f"its learned weight (about {weight})"
                 return [f"As written it counts too much: give it {much}."]
+            case "keep" if self.negligible:
+                return ["By the end of training it hardly counted."]
             case "reverse" if self.negligible:
                 return ["Leave it out: even reversed, it hardly counts."]
             case "reverse" if self.weights.mean.value < 0:

@@ -185,10 +185,17 @@ class HostSampler:
     def evaluate_if(self, due: Any, policy: Policy, key: PRNGKeyArray, newest: Evaluation) -> Evaluation:
         return self.evaluate(policy, key) if due else newest
 
-    def record(self, policy: Policy, params: tuple[Any, ...], key: PRNGKeyArray, longest: int) -> tuple[Any, ...]:
-        """(time, ...): observations, actions, true rewards, terms and effort of one greedy episode by itself."""
+    def record(
+        self, policy: Policy, params: tuple[Any, ...], key: PRNGKeyArray, longest: int
+    ) -> tuple[Any, ...] | None:
+        """(time, ...): observations, actions, true rewards, terms and effort of one greedy episode by itself.
+
+        None of a vector environment of the user's, which has no environment to spare.
+        """
         reset_key, term_key = jax.random.split(key)
         env, acting = self._make(1), in_numpy(policy)
+        if env is self._env:
+            return None
         try:
             obs, host_batch = env.reset(seed_from(reset_key)), HostBatch(env, longest, evaluation=True)
             ended = False

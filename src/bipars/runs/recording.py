@@ -32,6 +32,11 @@ class Episode(NamedTuple):
     effort: np.ndarray
     """Mean absolute action, as the environment takes it; 0 for discrete actions."""
 
+    @staticmethod
+    def none(terms: int) -> "Episode":
+        nothing, columns = np.zeros(0, np.float32), np.zeros((0, terms), np.float32)
+        return Episode(nothing, columns, columns, nothing)
+
 
 @module
 class Greedy:
@@ -53,13 +58,16 @@ class Greedy:
 
 
 def record_episode(algorithm: BiLevel, state: TrainState, key: PRNGKeyArray) -> Episode:
-    """The same episode for the same state and key."""
+    """The same episode for the same state and key; none where environments only come many at a time."""
     sampler, policy, params = algorithm.sampler, algorithm.acting(state), state.env.term_params
     if isinstance(sampler, JaxSampler):
         obs, action, reward, terms, size = _record_compiled(sampler, policy, params, key)
     else:
         assert isinstance(sampler, HostSampler)
-        obs, action, reward, terms, size = sampler.record(policy, params, key, LONGEST)
+        recorded = sampler.record(policy, params, key, LONGEST)
+        if recorded is None:
+            return Episode.none(len(sampler.terms))
+        obs, action, reward, terms, size = recorded
     weights = weigh(state.weights, state.observations, obs, action)
     return Episode(*(np.asarray(x, np.float32) for x in (reward, terms, weights, size)))
 

@@ -120,14 +120,13 @@ def take_snapshot(program: Program, state: TrainState, visited: Visited, seed: i
 
 
 def glance(program: Program, state: TrainState, visited: Visited) -> Content:
-    """The same without an episode, which costs as many steps as an update may have."""
+    """The same without an episode."""
     return without_episode(state.weights, state.observations, visited)._replace(visited=_shown(program, visited))
 
 
 def without_episode(weights: WeightFunction, observations: RunningMoments | None, visited: Visited) -> Content:
     z = weigh(weights, observations, visited.obs, visited.action)
-    nothing, columns = np.zeros(0, np.float32), np.zeros((0, z.shape[-1]), np.float32)
-    return Content(weights, observations, visited, z, Episode(nothing, columns, columns, nothing))
+    return Content(weights, observations, visited, z, Episode.none(z.shape[-1]))
 
 
 def _shown(program: Program, visited: Visited) -> Visited:

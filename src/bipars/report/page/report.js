@@ -81,8 +81,14 @@
     });
     const written = (y, text) => ({ xref: "paper", x: 1, xanchor: "right", y, yanchor: y ? "bottom" : "top", text, showarrow: false, font: { size: 11, color: css("--soft") } });
     const rule = (y, style) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: { color: css("--soft"), width: 1, dash: style } });
-    draw("weights", traces, layout("environment steps", "weight", { showlegend: true,
-      shapes: [rule(0, "solid"), rule(1, "dot")], annotations: [written(0, "0: does not count"), written(1, "1: as written")] }));
+    const shapes = [rule(0, "solid"), rule(1, "dot")], annotations = [written(0, "0: does not count"), written(1, "1: as written")];
+    const main = panel().cells.find((cell) => cell.label === state.method);
+    if (main && main.compared) {
+      shapes.push({ type: "line", yref: "paper", x0: main.compared, x1: main.compared, y0: 0, y1: 1, line: { color: css("--soft"), width: 1, dash: "dash" } });
+      annotations.push({ yref: "paper", x: main.compared, xanchor: "left", y: 0.5, text: " compared", showarrow: false, font: { size: 11, color: css("--soft") } });
+    }
+    $("compared-words").hidden = !(main && main.compared);
+    draw("weights", traces, layout("environment steps", "weight", { showlegend: true, shapes, annotations }));
   }
 
   function drawGradients() {
@@ -254,12 +260,12 @@
     const shape = layout("% of the variation explained", "");
     shape.xaxis.range = [0, 100];
     shape.yaxis.ticksuffix = " ";
-    draw("ranking", ranked.length ? [trace] : [], ranked.length ? shape : { ...shape, annotations: [{ text: "the weight hardly varies", showarrow: false, x: 50, y: 2 }] });
+    draw("ranking", ranked.length ? [trace] : [], ranked.length ? shape : { ...shape, xaxis: { ...shape.xaxis, visible: false }, yaxis: { visible: false }, annotations: [{ text: "the weight is nearly the same everywhere", showarrow: false, x: 50, y: 2 }] });
   }
 
   function drawEpisode(agent, snapshot) {
     const episode = snapshot.episode, steps = episode.reward.map((_, i) => i + 1);
-    $("episode-part").hidden = !steps.length; // agents trained from Python keep none
+    $("episode-part").hidden = !steps.length; // of an agent trained from Python, there is one of its last checkpoint alone
     if (!steps.length) return;
     const total = (values) => values.reduce((a, b) => a + b, 0);
     const most = panel().terms.map((term, k) => ({ name: term.short, y: episode.parts[k] || [], k })).filter((part) => part.y.length)
