@@ -140,12 +140,17 @@ METRICS = (
         "critics",
         "the same for the true reward and V; absent, like V itself, where weights are not learned",
     ),
-    Metric("modified_critic_loss", "critics", "squared error of V~, or of Q~ with deterministic policies"),
+    Metric(
+        "modified_critic_loss",
+        "critics",
+        "squared error of V~, or of Q~ with deterministic policies; with a critic of every term, the mean over them",
+    ),
     Metric(
         "true_critic_loss",
         "critics",
-        "share of the true return's variance that V leaves unexplained; with deterministic policies, squared error of "
-        "Q; absent where weights are not learned",
+        "squared error of V in units of the returns' spread; with the paper's settings, the share of their variance "
+        "that V leaves unexplained; with deterministic policies, squared error of Q; absent where weights are not "
+        "learned",
     ),
     Metric("term_critic_loss", "critics", "deterministic policies: squared error of the values of the terms"),
     Metric("potential", "potential", "mean of Phi over the visited states and actions; only with a potential"),

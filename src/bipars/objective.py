@@ -1,7 +1,7 @@
 """What the policy climbs: advantages (GAE), and PPO's clipped objective of them.
 
 The objective is one scalar function of a sample's log probability ratio and its advantage. Whoever needs a derivative
-of it, in theta or in the advantages, takes it from here: to optimise another function, change one line.
+of it, in theta or in the advantages, takes it from here: to optimise another function of the two, change one line.
 """
 
 from collections.abc import Callable

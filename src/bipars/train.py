@@ -20,7 +20,7 @@ from bipars.upper.base import UpperLevel
 
 
 class TrainState(NamedTuple):
-    """All that a run is between two rounds; a checkpoint holds exactly this."""
+    """The complete state of a run between two rounds; a checkpoint holds exactly this."""
 
     round: Int[Array, ""]
     env: Any
@@ -30,11 +30,11 @@ class TrainState(NamedTuple):
     upper: Any
     """phi, as the upper level keeps it."""
     potential: Any
-    """A potential that learns, as its shaping keeps it."""
+    """Of a potential that learns."""
     sums: Sums
     """Of the episodes that are still running."""
     evaluation: Evaluation
-    """The newest one."""
+    """The latest one."""
 
     @property
     def weights(self) -> WeightFunction:
@@ -42,7 +42,7 @@ class TrainState(NamedTuple):
 
     @property
     def observations(self) -> RunningMoments | None:
-        """Statistics by which observations are normalised, where they are."""
+        """Statistics that normalise observations; None where they are not normalised."""
         return self.learner.observations
 
 
@@ -61,7 +61,7 @@ class BiLevel:
     make_weights: Callable[[PRNGKeyArray], WeightFunction]
     num_terms: int
     rounds: int
-    """How many there will be."""
+    """In the whole run."""
     evaluation_every: int = 1
 
     def init(
@@ -74,7 +74,7 @@ class BiLevel:
     def iterate(
         self, state: TrainState, seed: Int[Array, ""], end: Int[Array, ""] | None = None
     ) -> tuple[TrainState, RoundStats]:
-        """One round, lines 4-23, of a training that ends after `end` of them, usually `rounds`."""
+        """One round (lines 4-23). Training ends after `end` rounds, `rounds` by default."""
         last = jnp.asarray(self.rounds if end is None else end)
         run_key, draw_key, evaluation_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.round), 3)
         behaviour = self.lower.behaviour(state.learner, state.weights)
@@ -91,8 +91,8 @@ class BiLevel:
         acting = self.lower.act(learner, upper.weights)
         evaluation = self.sampler.evaluate_if(due, acting, evaluation_key, state.evaluation)
         log = dict(sorted((log | data.log | ({} if shaping is None else shaping.log)).items()))
-        reward = None if shaping is None else shaping.reward
-        stats = RoundStats(batch.reward, batch.terms, data.z, batch.done, totals, visited, log, evaluation, reward)
+        added = None if shaping is None else shaping.reward
+        stats = RoundStats(batch.reward, batch.terms, data.z, batch.done, totals, visited, log, evaluation, added)
         return TrainState(round, env, learner, upper, potential, sums, evaluation), stats
 
     def acting(self, state: TrainState) -> Policy:
@@ -118,5 +118,5 @@ class BiLevel:
 
     @compiled
     def observe(self, running: Sums, batch: Batch, z: Float[Array, "time env term"]) -> tuple[Sums, Sums, Visited]:
-        """What is reported of a batch: sums of its episodes, those of the ones still running, and places visited."""
+        """Sums over the episodes that ended, those of the ones still running, and a sample of visited states."""
         return *episode_sums(running, batch, z), sample_visited(batch)

@@ -104,16 +104,39 @@ def test_steps_are_short_where_there_is_next_to_nothing_to_gain():
 
 def test_the_length_of_episodes_is_in_a_term_through_its_mean():
     terms = np.stack(np.broadcast_arrays(np.random.default_rng(1).normal(3.0, 1.0, (TIME, ENVS)), -1.0), axis=-1)
-    assert not np.any(by_term(batch(terms=terms))[0].by_term.offset)  # nothing terminates
+    assert not np.any(by_term(batch(terms=terms))[0].by_term.length)  # nothing terminates
     found = by_term(batch(terms=terms, terminated=True))[0].by_term
     assert np.allclose(found.offset * found.units, [terms[..., 0].mean(), 0.0])  # the other one is nothing but that
     own = jnp.asarray([1.0, 1.0, 0.0, 0.0])
     data, scales = by_term(batch(terms=terms, terminated=True), own, normalise_returns=True)
     found, units = data.by_term, np.asarray(scales.returns.std)
     assert not np.any(np.asarray(found.length).reshape(TIME, ENVS)[:, 2:])
-    mean = terms[..., 0].mean() * units[TERMS]
-    assert found.units[0] == pytest.approx(np.hypot(units[0], mean), rel=1e-4)
-    assert found.offset[0] == pytest.approx(mean / float(found.units[0]), rel=1e-4)
+    assert np.allclose(found.units, np.hypot(units[:TERMS], terms.mean(axis=(0, 1)) * units[TERMS]), rtol=1e-4)
+    expected = terms[:, :2, 0].mean() * units[TERMS] / float(found.units[0])
+    assert found.offset[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_evidence_is_of_terms_less_their_mean_over_the_batch():
+    """Whatever the running mean was, also where it is of another policy's samples; a constant is left as it is."""
+    config, start = learner()
+    terms = np.random.default_rng(1).normal(3.0, 1.0, (TIME, ENVS, TERMS))
+    terms[..., 1] = -0.005
+    own = jnp.asarray([1.0, 1.0, 0.0, 0.0])
+    drifted = start.scales._replace(terms=start.scales.terms.update(jnp.asarray(terms[0] - 2.0 * np.array([1.0, 0.0]))))
+
+    def found(scales, terms):
+        data = batch(terms=terms, terminated=True)
+        nothing = jax.tree.map(jnp.zeros_like, start.critics)
+        by_term = compute_term_advantages(config, nothing, WEIGHTS, scales, data, False, own)[0].by_term
+        return np.asarray(by_term.terms * by_term.units), np.asarray(by_term.offset * by_term.units)
+
+    less = terms - np.array([terms[:, :2, 0].mean(), 0.0])
+    centred, none = found(start.scales, less)
+    for scales in (start.scales, drifted):
+        each, offset = found(scales, terms)
+        assert np.allclose(each, centred, atol=1e-4)
+        assert np.allclose(offset, [terms[:, :2, 0].mean(), 0.0], atol=1e-4)
+    assert np.allclose(none, 0.0, atol=1e-5)
 
 
 def test_a_mean_changes_nothing_but_what_is_paid_for_length():

@@ -7,7 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bipars.lower.control import AHEAD, CONTROL, TREATED, TRIAL, UNDECIDED, ControlGroup, Returns, give_policy
+from bipars.lower.control import (
+    AHEAD,
+    CONTROL,
+    DECISION,
+    LATEST,
+    MAY_LOSE,
+    TREATED,
+    UNDECIDED,
+    ControlGroup,
+    Returns,
+    give_policy,
+)
 from bipars.lower.ppo import PPO
 from bipars.nets.mlp import ravel
 from bipars.nets.policies import as_networks, log_prob_of_sample
@@ -95,7 +106,7 @@ def test_each_learns_from_its_own_samples_alone():
     assert np.array_equal(first.by_term.true, second.by_term.true)
 
     def control(reward):
-        return ravel(lower.learn_control(groups, batch(reward), jax.random.key(1)).policy)
+        return ravel(lower.learn_control(groups, batch(reward), jnp.zeros(()), jax.random.key(1)).policy)
 
     assert not np.array_equal(control(reward), control(changed))
     other = reward.copy()
@@ -105,8 +116,19 @@ def test_each_learns_from_its_own_samples_alone():
 
 def test_the_control_group_stands_still_once_it_is_decided():
     for leader in (TREATED, CONTROL):
-        learned = LOWER.learn_control(after(leader), batch(np.ones((TIME, ENVS))), jax.random.key(1))
+        learned = LOWER.learn_control(after(leader), batch(np.ones((TIME, ENVS))), jnp.zeros(()), jax.random.key(1))
         assert np.array_equal(ravel(learned.policy), ravel(start().control.policy))
+
+
+def test_both_groups_settle_alike():
+    """At the end of a run, no policy moves: a comparison that comes so late is between equals."""
+    settles = replace(CONFIG, target_kl=100.0)
+    lower = ControlGroup(replace(LOWER.treated, config=settles), replace(LOWER.control, config=settles))
+    groups, reward = lower.init(jax.random.key(0), WEIGHTS, None), np.random.default_rng(2).normal(size=(TIME, ENVS))
+    before, key = ravel(groups.control.policy), jax.random.key(1)
+    for progress, moves in ((0.5, True), (1.0, False)):
+        learned = lower.learn_control(groups, batch(reward), jnp.asarray(progress), key)
+        assert np.array_equal(ravel(learned.policy), before) != moves
 
 
 @pytest.mark.parametrize(
@@ -114,8 +136,8 @@ def test_the_control_group_stands_still_once_it_is_decided():
     [
         ((1.0, 0.0), 0.0, TREATED),  # the terms may win at any time
         ((0.0, 1.0), 0.0, UNDECIDED),  # but lose only when they have had time to pay
-        ((0.0, 1.0), TRIAL[0], CONTROL),
-        ((0.5, 0.5), TRIAL[0], UNDECIDED),
+        ((0.0, 1.0), MAY_LOSE, CONTROL),
+        ((0.5, 0.5), MAY_LOSE, UNDECIDED),
     ],
 )
 def test_training_goes_on_with_the_better_policy(returns, progress, leader):
@@ -140,31 +162,31 @@ def test_the_trial_begins_when_the_true_reward_first_varies():
     worse = of_groups(0.0, 1.0)
     groups, _ = decide(start(), worse, 0.5, silent=True)
     assert int(groups.leader) == UNDECIDED
-    groups, _ = decide(groups, worse, 0.5 + TRIAL[0] / 2)
+    groups, _ = decide(groups, worse, 0.5 + MAY_LOSE / 2)
     assert int(groups.leader) == UNDECIDED
-    groups, _ = decide(groups, worse, 0.5 + TRIAL[0])
+    groups, _ = decide(groups, worse, 0.5 + MAY_LOSE)
     assert int(groups.leader) == CONTROL
 
 
 def test_before_anything_is_learned_the_terms_have_to_be_ahead():
     even = of_groups(0.5, 0.5)
-    groups, _ = decide(start(), even, TRIAL[0])
+    groups, _ = decide(start(), even, MAY_LOSE)
     assert int(groups.leader) == UNDECIDED
-    assert int(decide(groups, even, TRIAL[1])[0].leader) == CONTROL
-    assert int(decide(groups, of_groups(0.6, 0.5), TRIAL[1])[0].leader) == TREATED
+    assert int(decide(groups, even, DECISION)[0].leader) == CONTROL
+    assert int(decide(groups, of_groups(0.6, 0.5), DECISION)[0].leader) == TREATED
 
 
 def test_once_something_is_learned_the_terms_have_to_be_level():
-    groups, _ = decide(start(), of_groups(0.5, 0.5), TRIAL[0])
-    groups, log = decide(groups, of_groups(0.98, 0.9), TRIAL[1])
+    groups, _ = decide(start(), of_groups(0.5, 0.5), MAY_LOSE)
+    groups, log = decide(groups, of_groups(0.98, 0.9), DECISION)
     assert 0 < float(log["lead_t"]) < AHEAD
     assert int(groups.leader) == TREATED
 
 
 def test_without_episodes_the_terms_lose_after_half_of_the_run():
     without = batch(np.ones((TIME, ENVS)))
-    assert int(decide(start(), without, TRIAL[2] - 0.01)[0].leader) == UNDECIDED
-    assert int(decide(start(), without, TRIAL[2])[0].leader) == CONTROL
+    assert int(decide(start(), without, LATEST - 0.01)[0].leader) == UNDECIDED
+    assert int(decide(start(), without, LATEST)[0].leader) == CONTROL
 
 
 def test_episodes_that_come_seldom_are_counted_for_good():
@@ -174,7 +196,7 @@ def test_episodes_that_come_seldom_are_counted_for_good():
     for i in range(40):  # one per group in every eighth round
         groups, _ = decide(groups, batch(np.ones((TIME, ENVS)), done if i % 8 == 0 else None), 0.0)
     assert np.all(np.asarray(groups.returns.episodes) < 5)
-    assert int(decide(groups, batch(np.ones((TIME, ENVS))), TRIAL[1])[0].leader) != UNDECIDED
+    assert int(decide(groups, batch(np.ones((TIME, ENVS))), DECISION)[0].leader) != UNDECIDED
 
 
 def test_few_episodes_that_vary_much_against_many_that_vary_little_decide_nothing():

@@ -104,7 +104,7 @@ CONTROLS = [
     ("measure", "evaluation_length", ["curves"]),
     ("term", "1", ["weights"]),
     ("method", "", ["weights"]),
-    ("checkpoint", "0", ["map", "ranking", "episode"]),
+    ("checkpoint", "4", ["map", "ranking", "episode"]),
     ("agent", "1", ["map", "ranking", "episode"]),
     ("map-term", "1", ["map", "ranking"]),
     ("x", "3", ["map"]),

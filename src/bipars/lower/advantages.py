@@ -15,6 +15,8 @@ from bipars.settings.config import PPOConfig
 
 ANY = 1e30
 """More than a reward ever is."""
+LENGTH, TRUE = -3, -1
+"""Places of two rewards, after those of the terms: 1 at every step, and the true one."""
 CONSTANT = 0.01
 """Standard deviation of a term, in units of its mean, below which it pays for the length of episodes and no more."""
 SMALL = 0.03
@@ -30,7 +32,8 @@ class Scales(NamedTuple):
     low: Float[Array, " reward"]
     """The least that each of these rewards has ever been ..."""
     high: Float[Array, " reward"]
-    """... and the most; `ANY` once an episode has terminated after rewards, which is news, too. At first, -`ANY`."""
+    """... and the most; -`ANY` before the first batch, and `ANY` once an episode has terminated after rewards, which is
+    news, too."""
     terms: RunningMoments | None = None
     """Of the terms, where each has a critic."""
 
@@ -51,13 +54,13 @@ class TermAdvantages(NamedTuple):
     """
 
     true: Float[Array, " sample"]
-    """0 before the reward first varied, and where next to nothing is left to gain: these are the critic's errors."""
+    """0 until the reward has varied, and where next to nothing is left to gain: the rest would be critic's errors."""
     terms: Float[Array, "sample term"]
-    """Less their means."""
+    """Less their means over the batch; of terms that are next to nothing else, with it."""
     length: Float[Array, " sample"]
-    """Of a reward of 1 at every step."""
+    """Of a reward of 1 at every step; 0 until an episode has terminated, since nothing is paid for length."""
     offset: Float[Array, " term"]
-    """How much of `length` each term adds through its mean; 0 where no episode terminates, or the mean is all of it."""
+    """How much of `length` is in each term besides, through its mean."""
     true_unit: Float[Array, ""]
     units: Float[Array, " term"]
     """Of the terms with their means."""
@@ -126,11 +129,11 @@ def advantages_by_values(
     rewards: Float[Array, "time env reward"],
     own: Float[Array, " env"] | None = None,
 ) -> tuple[Float[Array, "time env reward"], Float[Array, "time env reward"], Float[Array, " reward"], Scales]:
-    """The same from what critics, whoever they are, say of the states left and of the states reached.
+    """The same, given the values of the states left and of the states reached.
 
     A reward that was never seen says nothing: its advantages would be its critic's errors, and are 0 instead. A reward
-    that is always the same says something: a critic that does not know a state yet thinks better of it than of those
-    that have cost 1 at every step, so the policy explores.
+    that is always the same says something: after -1 at every step, a critic rates states that it does not know above
+    those that it does, so the policy explores.
     """
     unit, returns = jnp.ones(rewards.shape[-1]), scales.returns
     if returns is not None:
@@ -175,7 +178,7 @@ def compute_advantages(
 ) -> tuple[UpdateData, Scales]:
     """What there is to learn from a batch, without the batch itself, and newer scales.
 
-    Where there is one critic, there is no upper level, and nobody asks for the true reward's. `hold` leaves the
+    With one critic, no weights are learned, and nobody asks for the true reward's advantages. `hold` leaves the
     statistics of observations as they are; `own` says in which environments the learner has acted itself.
     """
     obs = normalise(scales, batch.obs)
@@ -203,7 +206,7 @@ def compute_term_advantages(
     hold: bool,
     own: Float[Array, " env"] | None = None,
 ) -> tuple[UpdateData, Scales]:
-    """The same by a critic of the true reward and one of every term: those of the terms stand first.
+    """The same by a critic of the true reward and one with an output for each term, the length and the deviation.
 
     Advantages add up as rewards do, so the modified one follows the weights at once, however far they jump. What the
     weights do beyond one number per term (`deviation`) is one more reward, and so is 1 at every step: the critics have
@@ -214,38 +217,38 @@ def compute_term_advantages(
     obs = normalise(scales, batch.obs)
     z, base = weights(obs, batch.action), weights.base
     deviation = jnp.sum((z - base) * batch.terms, axis=-1, keepdims=True)
-    scales, means = update_means(scales, batch.terms)
-    rewards = with_length(batch.terms - means, deviation, batch.reward)
+    rewards, scales = critics_rewards(scales, batch, deviation)
     advantage, target, unit, newer = estimate_advantages(config, critics, scales, batch, obs, rewards, hold, own)
     log = {"true_explained_variance": explained(advantage[..., -1], target[..., -1])}
-    counts = counted(base, means) * unit
+    counts = counted(base, scales) * unit
     modified, std = normalise_advantages(advantage @ counts, own)
     true, true_std = normalise_advantages(advantage[..., -1], own)
     flat = target.reshape(-1, target.shape[-1])
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
-    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer, means)
+    batch_mean = mean_of_own(batch.terms, own)
+    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer, batch_mean)
     return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
 
 
-def update_means(scales: Scales, terms: Float[Array, "time env term"]) -> tuple[Scales, Float[Array, " term"]]:
-    """What the critics have terms less of: their running means, but none of a term that is nothing else."""
+def mean_of_own(terms: Float[Array, "time env term"], own: Float[Array, " env"] | None) -> Float[Array, " term"]:
+    return jnp.average(terms.mean(axis=0), axis=0, weights=own)
+
+
+def critics_rewards(
+    scales: Scales, batch: Batch, deviation: Float[Array, "time env 1"]
+) -> tuple[Float[Array, "time env reward"], Scales]:
+    """All rewards that have a critic, the terms less their running means first; and scales that know these."""
     assert scales.terms is not None
-    moments = scales.terms.update(terms.reshape(-1, terms.shape[-1]))
-    means = jnp.where(moments.scale.std > CONSTANT * jnp.abs(moments.mean), moments.mean, 0.0)
-    return scales._replace(terms=moments), means
+    moments = scales.terms.update(batch.terms.reshape(-1, batch.terms.shape[-1]))
+    rewards = [batch.terms - moments.mean, jnp.ones_like(deviation), deviation, batch.reward[..., None]]
+    return jnp.concatenate(rewards, axis=-1), scales._replace(terms=moments)
 
 
-def with_length(
-    terms: Float[Array, "time env term"], deviation: Float[Array, "time env 1"], reward: Float[Array, "time env"]
-) -> Float[Array, "time env reward"]:
-    """All rewards that have a critic, in the order of `counted`."""
-    return jnp.concatenate([terms, jnp.ones_like(deviation), deviation, reward[..., None]], axis=-1)
-
-
-def counted(base: Float[Array, " term"], means: Float[Array, " term"]) -> Float[Array, " reward"]:
+def counted(base: Float[Array, " term"], scales: Scales) -> Float[Array, " reward"]:
     """How much each counts in the modified reward."""
-    return jnp.concatenate([base, (base @ means)[None], jnp.array([1.0, 1.0])])
+    assert scales.terms is not None
+    return jnp.concatenate([base, (base @ scales.terms.mean)[None], jnp.array([1.0, 1.0])])
 
 
 def term_advantages(
@@ -253,18 +256,25 @@ def term_advantages(
     true_std: Float[Array, ""],
     unit: Float[Array, " reward"],
     scales: Scales,
-    means: Float[Array, " term"],
+    batch_mean: Float[Array, " term"],
 ) -> TermAdvantages:
-    """Of rewards in the order of `counted`, whose advantages spread by `true_std` in the true one."""
-    silent = scales.never_varied[-1]
+    """Of rewards in the order of `counted`, whose advantages spread by `true_std` in the true one.
+
+    The critics have the terms less their running means. Evidence is of terms less their means over the batch, so the
+    rest goes to the length's account here; of a term that is next to nothing but its mean, it is of the whole term.
+    """
+    assert scales.terms is not None
+    silent = scales.never_varied[TRUE]
     unheard = silent if scales.returns is None else silent | (true_std < SMALL)
-    heard = jnp.where(unheard, 0.0, each[:, -1])
-    ends = ~scales.never_varied[-3]  # an episode has terminated
-    through_length = jnp.where(ends, means * unit[-3], 0.0)
-    units = jnp.hypot(unit[:-3], through_length)
-    units = jnp.where(scales.never_varied[:-3], unit[-1], units)  # that of a term which never varied means nothing
-    terms = each[:, :-3] * (unit[:-3] / units)
-    return TermAdvantages(heard, terms, each[:, -3], through_length / units, unit[-1], units, silent)
+    heard = jnp.where(unheard, 0.0, each[:, TRUE])
+    means, std = scales.terms.mean, jnp.sqrt(scales.terms.var)
+    units = jnp.hypot(unit[:LENGTH], means * unit[LENGTH])
+    units = jnp.where(scales.never_varied[:LENGTH] & (means == 0), unit[TRUE], units)  # of a term that is always 0
+    some_end = ~scales.never_varied[LENGTH]
+    length = jnp.where(some_end, each[:, LENGTH], 0.0)
+    taken_off = jnp.where(std > CONSTANT * jnp.abs(means), batch_mean, 0.0)
+    terms = each[:, :LENGTH] * unit[:LENGTH] - (taken_off - means) * unit[LENGTH] * length[:, None]
+    return TermAdvantages(heard, terms / units, length, taken_off * unit[LENGTH] / units, unit[TRUE], units, silent)
 
 
 def update_data(
@@ -294,7 +304,7 @@ def shorten(scales: Scales, std: Float[Array, ""]) -> Float[Array, ""]:
 
 
 def explained(advantage: Array, target: Array) -> Float[Array, ""]:
-    """The share of the returns' variance that the critic knew."""
+    """The share of the returns' variance that the critic predicted."""
     return 1 - jnp.var(advantage) / (jnp.var(target) + 1e-8)
 
 

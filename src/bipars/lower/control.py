@@ -23,19 +23,22 @@ from bipars.nets.weights import WeightFunction, no_weights
 from bipars.objective import Objective
 from bipars.rollout.batch import Batch
 
-TRIAL = 0.1, 0.2, 0.5
-"""Share of the run after which the terms may lose, counted from when the true reward first varied; after which there is
-a decision, if there were episodes; and after which there is one in any case."""
+MAY_LOSE = 0.1
+"""Share of the run, from when the true reward first varied, after which the terms may lose ..."""
+DECISION = 0.2
+"""... after which there is a decision, if there were episodes ..."""
+LATEST = 0.5
+"""... and after which there is one in any case."""
 CLEAR = 4.0
-"""Standard errors between returns that decide: they are looked at in every round, and many are skewed."""
+"""Standard errors between returns that decide early: they are tested in every round, and many are skewed."""
 AHEAD = 1.0
-"""Standard errors by which the terms win in the end, if nothing has been learned yet. If something has, any will do."""
+"""Standard errors by which the terms must lead at the decision, if nothing has been learned yet; else a tie will do."""
 MEMORY = 0.95
 """Of earlier episodes, from round to round."""
 FEWEST = 5.0
-"""Episodes without which nothing is said of returns."""
+"""Episodes of each group without which returns are not compared."""
 ROUNDING = 1e-5
-"""Of a return."""
+"""Relative error of a return."""
 UNDECIDED, TREATED, CONTROL = range(3)
 
 
@@ -54,7 +57,7 @@ class Returns(NamedTuple):
         return Returns(*jnp.zeros((4, groups)))
 
     def update(self, true_return: Float[Array, "time env"], ended: Bool[Array, "time env group"]) -> "Returns":
-        """By Chan's rule: squares minus the square of the mean would leave nothing of a small spread around 1000."""
+        """By Chan's rule: the mean square less the square of the mean would lose a small spread around 1000."""
         old, new = MEMORY * self.episodes, ended.sum(axis=(0, 1))
         count, some = jnp.maximum(old + new, 1e-6), jnp.maximum(new, 1)
         fresh = jnp.einsum("te,teg->g", true_return, ended) / some
@@ -116,7 +119,7 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ControlGroup:
-    """PPO twice: an upper level sees the `treated` alone."""
+    """PPO twice: an estimator sees the `treated` alone."""
 
     treated: PPO
     control: PPO
@@ -141,7 +144,7 @@ class ControlGroup:
         return Groups(treated, control, undecided, returns, first, jnp.zeros(self.num_envs), jnp.zeros(()))
 
     def num_treated(self, groups: Groups) -> Int[Array, ""]:
-        """The first so many environments are the treated's."""
+        """How many environments, from the first on, are the treated's."""
         return jnp.where(groups.leader == UNDECIDED, self.num_envs // 2, self.num_envs).astype(jnp.int32)
 
     def is_treated(self, groups: Groups) -> Bool[Array, " env"]:
@@ -173,19 +176,19 @@ class ControlGroup:
         assert data.by_term is not None
         control_key = jax.random.fold_in(key, 2**31)
         learned = self.treated.learn(groups.treated, upper, data, key, hook)
-        control = self.learn_control(groups, data.batch, control_key)
+        control = self.learn_control(groups, data.batch, data.progress, control_key)
         groups = groups._replace(treated=learned.learner, control=control)
         silent = data.by_term.silent & control.scales.never_varied[-1]
         groups, log = self.decide(groups, data.batch, data.progress, silent)
         return learned._replace(learner=groups, log=learned.log | log)
 
     @compiled
-    def learn_control(self, groups: Groups, batch: Batch, key: PRNGKeyArray) -> Learner:
+    def learn_control(self, groups: Groups, batch: Batch, progress: Float[Array, ""], key: PRNGKeyArray) -> Learner:
         nothing = no_weights(self.control.num_terms)
 
         def learn() -> Learner:
             own = 1.0 - self.is_treated(groups)
-            learner, data = self.control.prepare(groups.control, nothing, batch, jnp.zeros(()), own)
+            learner, data = self.control.prepare(groups.control, nothing, batch, progress, own)
             return self.control.learn(learner, NoUpper(nothing), data, key, ALONE).learner
 
         return jax.lax.cond(groups.leader == UNDECIDED, learn, lambda: groups.control)
@@ -197,7 +200,7 @@ class ControlGroup:
     def decide(
         self, groups: Groups, batch: Batch, progress: Float[Array, ""], silent: Bool[Array, ""]
     ) -> tuple[Groups, dict[str, Array]]:
-        """Between the groups, if that has not been done and there is enough to tell.
+        """Chooses the leader, if none has been chosen and there is enough to tell.
 
         `silent`: the true reward has never varied.
         """
@@ -205,10 +208,10 @@ class ControlGroup:
         groups = groups._replace(silent=jnp.where(silent, progress, groups.silent))
         t, undecided, heard = groups.lead, groups.leader == UNDECIDED, progress - groups.silent
         learned = jnp.max(groups.returns.above(groups.first)) > CLEAR
-        over = ((heard >= TRIAL[1]) & jnp.all(groups.returns.ever >= FEWEST)) | (heard >= TRIAL[2])
+        over = ((heard >= DECISION) & jnp.all(groups.returns.ever >= FEWEST)) | (heard >= LATEST)
         enough = jnp.where(over, jnp.where(learned, 0.0, AHEAD), CLEAR)
         treated_wins = undecided & (t >= enough)
-        control_wins = undecided & ~treated_wins & (over | ((heard >= TRIAL[0]) & (t < -CLEAR)))
+        control_wins = undecided & ~treated_wins & (over | ((heard >= MAY_LOSE) & (t < -CLEAR)))
         leader = jnp.where(treated_wins, TREATED, jnp.where(control_wins, CONTROL, groups.leader)).astype(jnp.int32)
         treated = choose(control_wins, give_policy(groups.control, groups.treated), groups.treated)
         mean = groups.returns.mean
@@ -239,7 +242,7 @@ class NoUpper(NamedTuple):
 
 
 def give_policy(giver: Learner, taker: Learner) -> Learner:
-    """The taker with the giver's policy, and with what that knows of the true reward, the last of either's."""
+    """The taker with the giver's policy, step size, and critic of the true reward, which is the last of each tuple."""
     low = taker.scales.low.at[-1].min(giver.scales.low[-1])
     high = taker.scales.high.at[-1].max(giver.scales.high[-1])
     return taker._replace(

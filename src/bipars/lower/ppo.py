@@ -30,16 +30,16 @@ from bipars.rollout.batch import Batch
 from bipars.settings.config import PPOConfig
 
 LOGGED_SAMPLES = 1024
-"""Samples of a round by which the policy's move and its entropy are measured."""
+"""Samples of a round on which the policy's move and its entropy are measured."""
 
 TRUE = 1
 """The critic of the true reward, where there are two, is the second."""
 RATES = 0.01, 1.0
-"""Between which `target_kl` moves the step size, in units of the one that is set."""
+"""Range of the step size that `target_kl` adapts, in units of the one that is set."""
 FARTHEST = 5.0
-"""A round that has moved the policy by so many times `target_kl` is taken back."""
+"""A round that moves the policy by more than this many times `target_kl` is undone."""
 FINAL = 0.5
-"""The part of the run, the last one, over which steps shrink to 0, with `target_kl`."""
+"""Final part of the run over which steps shrink to 0, with `target_kl`."""
 
 
 class Learner(NamedTuple):
@@ -156,7 +156,7 @@ class PPO:
         return compute(self.config, critics, weights, scales, batch, self.holds_statistics, own)
 
     def learn(self, learner: Learner, upper: Any, data: UpdateData, key: PRNGKeyArray, hook: Hook) -> Learned:
-        """The steps of theta, each with what the hook does after it; and, by themselves, the critics'."""
+        """All policy steps, with the hook after each; and the critics' steps, which do not depend on them."""
         own = learner._replace(critics=(), critic_optimisers=(), scales=None)  # type: ignore[arg-type]
         values, samples = (learner.critics, learner.critic_optimisers), data.samples
         rate = data.rate if self.config.target_kl is None else data.rate * settle(data.progress)
@@ -227,8 +227,8 @@ class PPO:
     ) -> tuple[Int[Array, "step batch"], ...]:
         """Of `total` samples, minibatches for theta and, after each of its steps, for phi.
 
-        phi's is another one, otherwise a sample would meet itself in both factors of v^T d theta'/d phi. Where only
-        some samples are the learner's own, all are drawn from those.
+        phi gets another minibatch than theta: a sample would otherwise appear in both factors of v^T d theta'/d phi.
+        Where only some samples are the learner's own, all are drawn from those.
         """
         steps, batch = self.config.gradient_steps, self.config.batch_size
         shape = (steps + 1, batch) if hook.shares_draws else (steps, 2, batch)
@@ -277,7 +277,7 @@ class PPO:
         key: PRNGKeyArray,
         hook: Hook,
     ) -> tuple[tuple[MLP, ...], tuple[optax.OptState, ...], dict[str, Array]]:
-        """The critics' steps, on the minibatches of theta's."""
+        """The critics' steps, on theta's minibatches."""
 
         def one_step(carry: Any, index: Int[Array, " batch"]) -> tuple[Any, dict[str, Array]]:
             critics, optimisers, log = [], [], {}
@@ -296,20 +296,20 @@ class PPO:
 
 
 def spread(total: int, number: int) -> np.ndarray:
-    """So many places of a batch, at most, the same ones always. Every k-th would be of a few environments alone."""
+    """At most `number` places of a batch, always the same. Every k-th would be of a few environments alone."""
     return np.sort(np.random.default_rng(0).permutation(total)[:number])
 
 
 def settle(progress: Float[Array, ""]) -> Float[Array, ""]:
-    """The length of steps: with full ones to the end, a policy walks about its best, and may end far from it."""
+    """The length of steps: with full ones to the end, a policy wanders about its best, and may end far from it."""
     return jnp.minimum((1 - progress) / FINAL, 1.0)
 
 
 def stay_close(old: Theta, moved: Learner, kl: Float[Array, ""], target: float) -> Learner:
-    """The learner with its next step size and, if the round has moved its policy much too far, with the one before.
+    """The learner with its next step size and, if the round has moved its policy much too far, with its old policy.
 
-    That happens after rounds with nothing to learn: Adam has forgotten how large gradients are, and the first one that
-    comes is taken in large steps.
+    That happens after rounds with nothing to learn: Adam has forgotten how large gradients are, and takes large steps
+    along the first one that comes.
     """
     near = kl <= FARTHEST * target  # not where it is no number
     policy = jax.tree.map(lambda a, b: jnp.where(near, b, a), old, moved.policy)
@@ -344,8 +344,8 @@ def critic_loss(
     """Squared error, or the fraction of the target's variance that it leaves unexplained (`relative`).
 
     Returns of a sparse reward shrink by orders of magnitude as the policy improves, and with them the gradients that
-    Adam remembers; the relative loss keeps its size, so the critic keeps learning. Normalised returns keep theirs, and
-    of a reward that few minibatches have in them the relative loss would be huge in all others.
+    Adam remembers; the relative loss keeps its size, so the critic keeps learning. Normalised returns keep their size
+    without it, and where few minibatches contain a reward, the relative loss would be huge in all others.
     """
     error = jnp.mean((critic(obs) - target) ** 2)
     return error / (jnp.var(target) + 1e-8) if relative else error

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from bipars.lower.advantages import CONSTANT
 from bipars.results.comparison import IGNORED_SHARE, Comparison, Estimate, Weights, digits_for, shown
 from bipars.results.direction import HEARD, KNOWN, Direction
 from bipars.results.panels import Cell
@@ -309,7 +310,8 @@ class Verdict:
         if self.direction is None or not self.lengths_vary or not OFFSET * std < abs(mean) < np.inf or not std:
             return []
         which = "longer" if mean > 0 else "shorter"
-        return [f"Its mean is {mean:+.2g} per step, so it may also reward {which} episodes; t leaves that out."]
+        leaves = "; t leaves that out" if std > CONSTANT * abs(mean) else ""
+        return [f"Its mean is {mean:+.2g} per step, so it may also reward {which} episodes{leaves}."]
 
     def _depends(self) -> list[str]:
         against = self.weights.mean.value * {"keep": 1, "reverse": -1}.get(self.advice, 0) < 0
@@ -324,8 +326,11 @@ class Verdict:
         match self.advice:
             case "keep" if self.direction is not None and self.direction.change is not None:
                 return ["Keep it at the beginning of training and let it fade."]
+            case "keep" if self.weights.mean.value < 0 and not self.negligible and self._offset():
+                return ["Its learned weight is negative, for what its mean rewards: subtract the mean."]
             case "keep" if self.ahead < 0:
-                much = "a far smaller weight" if self.negligible else f"its learned weight (about {weight})"
+                small = self.negligible or self.weights.mean.value < 0
+                much = "a far smaller weight" if small else f"its learned weight (about {weight})"
                 return [f"As written it counts too much: give it {much}."]
             case "keep" if self.negligible:
                 return ["By the end of training it hardly counted."]

@@ -23,20 +23,23 @@ def check_finite(stats: RoundStats, term_names: Sequence[str], first_step: int) 
             )
 
 
-def check_rewards(reward: np.ndarray, terms: np.ndarray, term_names: Sequence[str], first_step: int) -> None:
+DISCARDED = "The update that met it is discarded."
+
+
+def check_rewards(
+    reward: np.ndarray, terms: np.ndarray, term_names: Sequence[str], first_step: int, then: str = DISCARDED
+) -> None:
     """Names the first reward or term that is not a number, and its step."""
-    check_values(
-        [("the true reward", reward), *((f"term '{n}'", terms[..., k]) for k, n in enumerate(term_names))], first_step
-    )
+    each = ((f"term '{name}'", terms[..., k]) for k, name in enumerate(term_names))
+    check_values([("the true reward", reward), *each], first_step, then)
 
 
-def check_values(named: Sequence[tuple[str, np.ndarray]], first_step: int) -> None:
+def check_values(named: Sequence[tuple[str, np.ndarray]], first_step: int, then: str = DISCARDED) -> None:
     for name, values in named:
         bad = ~np.isfinite(values)
         if bad.any():
             time, env = np.argwhere(bad)[0]
             step = first_step + int(time) * values.shape[1] + int(env)
             raise NonFiniteError(
-                f"{name} is {values[time, env]} at step {step} (environment {env}). The update that met it is "
-                "discarded. Mend the function"
+                f"{name} is {values[time, env]} at step {step} (environment {env}). {then} Mend the function"
             )

@@ -24,6 +24,7 @@ from bipars.envs.vector_env import VectorEnvironment
 from bipars.errors import UsageError
 from bipars.nets.spaces import HasSpaces, Spaces
 from bipars.rollout.batch import Sampler
+from bipars.rollout.finite import check_rewards
 from bipars.rollout.host_sampler import HostSampler
 from bipars.rollout.jax_sampler import JaxSampler
 from bipars.settings.config import Config
@@ -209,7 +210,9 @@ def _try_one_step(env: HostEnvironment, terms: tuple[RewardTerm, ...], true_rewa
     params = [term.init(key, env) for term in terms]
     host_batch = HostBatch(env, 1)
     host_batch.step(env.reset(0), zero_action(env, env.num_envs))
-    true_reward.evaluate(host_batch, evaluate_terms(terms, params, host_batch, key))
+    values = evaluate_terms(terms, params, host_batch, key)
+    reward = true_reward.evaluate(host_batch, values)
+    check_rewards(reward, values, [term.name for term in terms], 0, "It was tried before training.")
     if true_reward.kind == "env":
         _warn_of_parts(host_batch, terms)
     return host_batch.flat_obs[0]

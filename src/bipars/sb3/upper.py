@@ -25,9 +25,9 @@ from bipars.lower.advantages import (
     TermAdvantages,
     advantages_by_values,
     counted,
+    critics_rewards,
+    mean_of_own,
     term_advantages,
-    update_means,
-    with_length,
 )
 from bipars.lower.control import CONTROL, TREATED
 from bipars.nets.mlp import to_numpy
@@ -320,12 +320,11 @@ def compute_advantages(
     base: Float[Array, " term"],
 ) -> Advantages:
     """Of the true reward, of every term and of all together: advantages add up as rewards do."""
-    scales, means = update_means(scales, batch.terms)
-    rewards = with_length(batch.terms - means, deviation, batch.reward)
+    rewards, scales = critics_rewards(scales, batch, deviation)
     advantage, target, unit, newer = advantages_by_values(ppo, value, next_value, scales, batch, rewards)
-    counts = counted(base, means) * unit
+    counts = counted(base, scales) * unit
     each = advantage.reshape(-1, advantage.shape[-1])
-    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer, means)
+    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer, mean_of_own(batch.terms, None))
     unexplained = jnp.var(each[:, -1]) / (jnp.var(target[..., -1]) + 1e-8)
     targets = target.reshape(-1, target.shape[-1])
     return Advantages(advantage @ counts, target @ counts, each[:, -1], targets, by_term, newer, 1 - unexplained)

@@ -11,8 +11,8 @@ points up the true return and is less noisy than the reward gets a large weight,
 and noise none. b_j is estimated by products of *different* parts of a batch: noise then agrees with nothing, however
 large it is.
 
-That is what meta-gradient learning climbs, d J(theta') / d z_k = <v, g_k>, penalised by the squared length of the step:
-the best weights follow at once, without a step size.
+Meta-gradient learning climbs the same, d J(theta') / d z_k = <v, g_k>. Penalised by the squared length of the step, it
+has a best point, which is taken at once, without a step size.
 """
 
 from dataclasses import dataclass, replace
@@ -33,23 +33,23 @@ from bipars.upper.base import Updated, UpperLevel
 PARTS = 16
 """Into how many parts a batch is split, at least: stretches of time in one environment."""
 PAIRED = 32
-"""Parts at most whose pairs say how much pairs vary."""
+"""Parts at most whose pairs are used to estimate how much pairs vary."""
 MEMORY = 0.95
 """Of earlier batches, from round to round."""
 CLEAR = 2.0
 """Standard errors from which on the true gradient is told from noise. Below, nothing is learned of the terms."""
 PRIOR = 0.5
-"""How far weights may be expected from what they start at, in units of the true reward; or from 0 to there, if more."""
+"""Prior standard deviation of a weight about where it starts, in units of the true reward, beside its start's size."""
 RIDGE = 0.05
 """Of M's diagonal: terms that say the same share their weight."""
 LARGEST = 5.0
-"""Size of a weight at most, in units of the true reward."""
+"""Largest size of a weight, in units of the true reward."""
 SWEEPS = 500
-"""Over all terms, of the regression, at most."""
+"""Most sweeps of coordinate descent over all terms ..."""
 SETTLED = 1e-5
-"""Change in a sweep below which it is done, in units of the largest."""
+"""... which ends when no coefficient changes by more than this part of the largest."""
 SMALLEST_OWN = 0.05
-"""beta_0 at least: a reward that is nearly all noise."""
+"""Least beta_0, for a reward that is nearly all noise."""
 
 
 class Agreement(NamedTuple):
@@ -78,10 +78,10 @@ class Evidence(NamedTuple):
     agreement: Agreement
     """With the true gradient."""
     direction: Agreement
-    """The same of what a term says beyond the length of episodes, and in units of both: late batches, in which a term
-    says as much as ever but the reward hardly anything, do not drown what was known. Of this the verdict is made."""
+    """The same for terms less their means, and in units of both gradients: late batches, in which a term says as much
+    as ever but the reward hardly anything, do not drown what was known. The verdict rests on this."""
     with_itself: Agreement
-    """Of each gradient: a reward that no choice of action changes has none."""
+    """Of each gradient: a reward that no choice of action changes has no agreement."""
     batches: Float[Array, ""]
 
     @staticmethod
@@ -117,14 +117,19 @@ class EvidenceState(NamedTuple):
     weights: DeviatingWeights
     evidence: Evidence
     decided: Bool[Array, ""]
-    """Weights follow the evidence: the groups have been compared."""
+    """The groups have been compared, so weights follow the evidence."""
     upper: Any
     """Of the level that learns where weights deviate."""
 
 
 @dataclass(frozen=True, eq=False)
 class WeightsByEvidence:
-    """One number per term, by the evidence; `upper` learns where weights differ from it. Beside a control group."""
+    """One number per term, by the evidence; `upper` learns where weights differ from it. Beside a control group.
+
+    In a round, theta learns under the weights of its beginning, and under the deviation as `upper` moves it. Then the
+    numbers follow the evidence, with this batch's, and the deviation is kept only once the groups have been compared
+    and while the true gradient is known; else what `upper` did in this round is forgotten.
+    """
 
     upper: UpperLevel
     initial: float = 1.0
@@ -253,8 +258,8 @@ def with_means(
 ) -> tuple[Float[Array, "part reward theta"], Float[Array, "part reward theta"]]:
     """The gradients of the rewards, and the same of each term less its mean, which are given.
 
-    A term that is negative throughout is earned by falling early, whatever it says of states, and a positive one by
-    staying: that is to its mean's account.
+    `offset` is what the mean of each term adds, per unit of the length's gradient: a term that is always negative pays
+    for falling early, whatever it says of states, and that is its mean's doing.
     """
     beyond, length = gradients[:, :-1], gradients[:, -1:]
     return beyond + jnp.concatenate([jnp.zeros(1), offset])[:, None] * length, beyond
@@ -265,7 +270,7 @@ def products(
 ) -> tuple[Float[Array, "reward reward"], Agreement, Agreement]:
     """M, b, and how each gradient agrees with itself. Parts that are not the policy's own are 0.
 
-    M has the noise of a batch in it; the others, means over pairs of different parts, have not.
+    M contains the batch's noise; the others, means over pairs of different parts, do not.
     """
     sums = g.sum(axis=0)
     return sums @ sums.T / own.sum() ** 2, agree(g[:, :1], g, own), agree(g, g, own)
@@ -278,7 +283,7 @@ def agree(
 
     A pair is the mean, plus what either part adds to all its pairs, plus a rest of variance s^2. Of n parts, the
     jackknife counts the rest as 4 s^2 / n (n - 2), more than twice what it is, 2 s^2 / n (n - 1) (Efron and Stein,
-    1981). Where there is only noise, there is only the rest. So the surplus is taken off, down to that.
+    1981). Where there is only noise, there is only the rest. So the surplus is subtracted, down to that.
     """
     n, sum_a, sum_b = own.sum(), a.sum(axis=0), b.sum(axis=0)
     same = jnp.sum(a * b, axis=-1)

@@ -1,6 +1,6 @@
 """Meta-gradient learning (section 4.2): theta' depends on phi through the last step alone.
 
-    d theta'/d phi = alpha * sum_i grad l_i (x) (d^2 L_i / dl_i dA~_i) dA~_i/dphi         l_i: log ratio, L: objective
+    d theta'/d phi = alpha / N * sum_i grad l_i (x) (d^2 L_i / dl_i dA~_i) dA~_i/dphi       l_i: log ratio, L: objective
 
 is an n x m matrix. It is never built: multiplying from the left by v = grad J(theta') first leaves one number per
 sample, the cotangent of its advantage.
@@ -47,12 +47,12 @@ def advantage_cotangent(v: Theta, step: LowerStep, objective: Objective) -> Floa
 
 
 def pull_back(v: Theta, step: LowerStep, objective: Objective) -> Float[Array, " phi"]:
-    """v^T d theta'/d phi: the same, with d A~_i/d phi."""
+    """v^T d theta'/d phi: the same, chained with dA~_i/dphi."""
     return advantage_cotangent(v, step, objective) @ step.samples.advantage_jacobian
 
 
 BLOCK = 1_000
-"""Samples whose gradients are computed at once. All of them together leave the processor's cache: slower by half."""
+"""Samples whose gradients are computed together. More would leave the processor's cache, and be slower by half."""
 
 
 def advantage_jacobian(weights: WeightFunction, data: UpdateData, discount: float) -> Float[Array, "sample phi"]:
@@ -135,5 +135,5 @@ def discounted_prefix_sums(
 
 
 def block_size(time: int, envs: int) -> int:
-    """Time steps of a block: the most that divide all of them."""
+    """The most time steps, of at most `BLOCK` samples, that divide `time`."""
     return max(size for size in range(1, min(max(BLOCK // envs, 1), time) + 1) if time % size == 0)

@@ -1,6 +1,6 @@
 """When phi steps: after every step of theta, after all of a round's, or once per round. Or never.
 
-All but `Fixed` are upper levels around an estimator. Which minibatches phi learns from is decided here, too.
+All but `Fixed` are upper levels around an estimator, which also say whether phi's minibatch serves theta next.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ class Interleaved:
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """As `Interleaved`, in another order: phi takes its steps when theta has taken all of a round's.
+    """Like `Interleaved`, but phi takes its steps after theta has taken all of a round's.
 
     For MGL where theta does not depend on phi within a round. What phi needs of a step is then one number per sample,
     and dA~/dphi, N x m, is never built.
@@ -105,7 +105,7 @@ class Deferred:
 
     lower: PPO
     estimator: Any
-    """With `advantage_cotangent`, as MGL."""
+    """One with `advantage_cotangent`, such as MGL."""
     optimiser: optax.GradientTransformation
     discount: float
 
@@ -161,7 +161,7 @@ class Pending(NamedTuple):
     done: Bool[Array, "time env"]
     scale: Float[Array, ""]
     seen: Bool[Array, ""]
-    """Whether there was one."""
+    """Whether there has been one."""
 
 
 class RoundState(NamedTuple):
