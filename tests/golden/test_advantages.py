@@ -73,6 +73,24 @@ def test_a_reward_that_never_varied_makes_the_policy_explore_and_is_no_evidence(
     assert not bool(later.by_term.silent)  # it has varied between the two batches
 
 
+def test_a_batch_without_news_of_the_reward_is_no_evidence():
+    """Once a task is solved, rewards may not vary for a whole batch: what is left are the critic's errors."""
+    config, _ = learner()
+    _, scales = by_term(batch())
+
+    def found(data, own=None):
+        start = learner()[1]
+        return compute_term_advantages(config, start.critics, WEIGHTS, scales, data, False, own)[0].by_term
+
+    quiet = found(batch(reward=1.0))
+    assert not bool(quiet.silent)
+    assert not np.any(np.asarray(quiet.true))
+    assert np.any(np.asarray(found(batch(reward=1.0, terminated=True)).true))
+    varied = np.where(np.arange(ENVS) == 0, np.random.default_rng(1).normal(size=(TIME, ENVS)), 1.0)
+    assert np.any(np.asarray(found(batch(reward=varied)).true))
+    assert not np.any(np.asarray(found(batch(reward=varied), jnp.asarray([0.0, 1.0, 1.0, 1.0])).true))
+
+
 def test_an_episode_that_terminates_is_news():
     assert not bool(by_term(batch(reward=-1.0, terminated=True))[0].by_term.silent)
 

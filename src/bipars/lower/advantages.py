@@ -54,7 +54,8 @@ class TermAdvantages(NamedTuple):
     """
 
     true: Float[Array, " sample"]
-    """0 until the reward has varied, and where next to nothing is left to gain: the rest would be critic's errors."""
+    """0 until the reward has varied, of a batch without news of it, and where next to nothing is left to gain: all that
+    would be the critic's errors."""
     terms: Float[Array, "sample term"]
     """Less their means over the batch; of terms that are next to nothing else, with it."""
     length: Float[Array, " sample"]
@@ -226,13 +227,8 @@ def compute_term_advantages(
     flat = target.reshape(-1, target.shape[-1])
     data = update_data(obs, batch, modified, true, (flat[:, :-1], flat[:, -1:]), z, std, log, own)
     each = advantage if own is None else own[:, None] * advantage
-    batch_mean = mean_of_own(batch.terms, own)
-    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer, batch_mean)
+    by_term = term_advantages(each.reshape(-1, advantage.shape[-1]), true_std, unit, newer, batch, own)
     return data._replace(by_term=by_term, rate=shorten(scales, std / jnp.sum(jnp.abs(counts)))), newer
-
-
-def mean_of_own(terms: Float[Array, "time env term"], own: Float[Array, " env"] | None) -> Float[Array, " term"]:
-    return jnp.average(terms.mean(axis=0), axis=0, weights=own)
 
 
 def critics_rewards(
@@ -256,7 +252,8 @@ def term_advantages(
     true_std: Float[Array, ""],
     unit: Float[Array, " reward"],
     scales: Scales,
-    batch_mean: Float[Array, " term"],
+    batch: Batch,
+    own: Float[Array, " env"] | None = None,
 ) -> TermAdvantages:
     """Of rewards in the order of `counted`, whose advantages spread by `true_std` in the true one.
 
@@ -265,16 +262,24 @@ def term_advantages(
     """
     assert scales.terms is not None
     silent = scales.never_varied[TRUE]
-    unheard = silent if scales.returns is None else silent | (true_std < SMALL)
-    heard = jnp.where(unheard, 0.0, each[:, TRUE])
+    settled = False if scales.returns is None else true_std < SMALL
+    heard = jnp.where(has_news(batch, own) & ~silent & ~settled, each[:, TRUE], 0.0)
     means, std = scales.terms.mean, jnp.sqrt(scales.terms.var)
     units = jnp.hypot(unit[:LENGTH], means * unit[LENGTH])
     units = jnp.where(scales.never_varied[:LENGTH] & (means == 0), unit[TRUE], units)  # of a term that is always 0
     some_end = ~scales.never_varied[LENGTH]
     length = jnp.where(some_end, each[:, LENGTH], 0.0)
+    batch_mean = jnp.average(batch.terms.mean(axis=0), axis=0, weights=own)
     taken_off = jnp.where(std > CONSTANT * jnp.abs(means), batch_mean, 0.0)
     terms = each[:, :LENGTH] * unit[:LENGTH] - (taken_off - means) * unit[LENGTH] * length[:, None]
     return TermAdvantages(heard, terms / units, length, taken_off * unit[LENGTH] / units, unit[TRUE], units, silent)
+
+
+def has_news(batch: Batch, own: Float[Array, " env"] | None) -> Bool[Array, ""]:
+    """Whether the true reward varied in the batch, or an episode terminated: all else is the critic's opinion."""
+    mine = jnp.ones(batch.done.shape[1], bool) if own is None else own > 0
+    least, most = (f(jnp.where(mine, batch.reward, x)) for f, x in ((jnp.min, ANY), (jnp.max, -ANY)))
+    return (most > least) | jnp.any(batch.terminated & mine)
 
 
 def update_data(

@@ -23,7 +23,8 @@ HEADLINE = 26
 FEW_WEIGHTS = 3
 CAPTION = (
     "t: agreement of the term's gradient with the true reward's in standard errors (3 is clear). share: of the "
-    "modified reward. Returns: per seed the mean of the last five evaluations, over seeds the interquartile mean."
+    "modified reward; where the true reward is mostly 0, a tiny weight has a large one. Returns: per seed the mean of "
+    "the last five evaluations, over seeds the interquartile mean."
 )
 """What the figures of every table and sentence are."""
 

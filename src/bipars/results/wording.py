@@ -332,7 +332,7 @@ class Verdict:
                 small = self.negligible or self.weights.mean.value < 0
                 much = "a far smaller weight" if small else f"its learned weight (about {weight})"
                 return [f"As written it counts too much: give it {much}."]
-            case "keep" if self.negligible:
+            case "keep" if self.weights.share is not None and self.weights.share < IGNORED_SHARE:
                 return ["By the end of training it hardly counted."]
             case "reverse" if self.negligible:
                 return ["Leave it out: even reversed, it hardly counts."]

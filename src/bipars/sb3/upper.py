@@ -26,7 +26,6 @@ from bipars.lower.advantages import (
     advantages_by_values,
     counted,
     critics_rewards,
-    mean_of_own,
     term_advantages,
 )
 from bipars.lower.control import CONTROL, TREATED
@@ -324,7 +323,7 @@ def compute_advantages(
     advantage, target, unit, newer = advantages_by_values(ppo, value, next_value, scales, batch, rewards)
     counts = counted(base, scales) * unit
     each = advantage.reshape(-1, advantage.shape[-1])
-    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer, mean_of_own(batch.terms, None))
+    by_term = term_advantages(each, jnp.std(each[:, -1]), unit, newer, batch)
     unexplained = jnp.var(each[:, -1]) / (jnp.var(target[..., -1]) + 1e-8)
     targets = target.reshape(-1, target.shape[-1])
     return Advantages(advantage @ counts, target @ counts, each[:, -1], targets, by_term, newer, 1 - unexplained)
