@@ -86,6 +86,8 @@ class Heard:
 
     rows: Rows
     index: np.ndarray
+    nth: np.ndarray
+    """Which of the updates that added evidence each is: only these make earlier ones fade."""
     clear: float
     """Their share of all updates."""
     sure: bool
@@ -93,9 +95,8 @@ class Heard:
     is less noisy may show its direction all the same."""
 
     def t(self, key: str, part: slice = slice(None)) -> float:
-        index = self.index[part]
-        values = np.array([self.rows[i][key] for i in index], float)
-        return float(values.mean() / chance_spread(index)) if len(values) else 0.0
+        values = np.array([self.rows[i][key] for i in self.index[part]], float)
+        return float(values.mean() / chance_spread(self.nth[part])) if len(values) else 0.0
 
     def peak(self, key: str) -> float:
         return max(abs(self.rows[i][key]) for i in self.index)
@@ -113,7 +114,8 @@ def hear(seeds: Sequence[Rows]) -> list[Heard]:
         sure = bool(len(own)) and own.max() >= HEARD
         index = np.flatnonzero((own > (CLEAR if sure else -np.inf)) & new)
         if len(index):
-            found.append(Heard(rows, index[:: -(-len(index) // MOST)], len(index) / len(rows), sure))
+            some = index[:: -(-len(index) // MOST)]
+            found.append(Heard(rows, some, np.cumsum(new)[some] - 1, len(index) / len(rows), sure))
     return found
 
 
@@ -191,7 +193,7 @@ def together(ts: Sequence[float]) -> float:
 
 
 def chance_spread(index: np.ndarray) -> float:
-    """Standard deviation of the mean of t over these updates if all of it were chance.
+    """Standard deviation of the mean of t over these updates, counted from 0, if all of it were chance.
 
     A sum s_n = MEMORY s_(n-1) + x_n of independent x of variance 1 has the variance q_n = MEMORY^2 q_(n-1) + 1, and
     s_m and s_n, m < n, the correlation MEMORY^(n-m) sqrt(q_m / q_n).

@@ -224,7 +224,7 @@ class Verdict:
                 return (f"It is the opposite of {name}, up to scale and a constant: they cancel out. Leave it out.",)
             return (f"It is the same as {name}, up to scale and a constant: keep only that one.",)
         if self.silent:
-            return (*self._constant(), "Nothing can be said about it; the reason stands above.")
+            return (*self._constant(), "Nothing can be said about it: see above for the reason.")
         said = self._by_weights() if self.direction is None else self._which_way(self.direction)
         evidence = (said, *self._offset(), *self._side_by_side(), *self._gain(), *self._constant())
         return (*evidence, *self._depends(), *self._what_to_do())

@@ -35,7 +35,7 @@ PARTS = 16
 PAIRED = 32
 """Parts at most whose pairs are used to estimate how much pairs vary."""
 MEMORY = 0.95
-"""Of earlier batches, from round to round."""
+"""Of earlier batches, from one that tells something to the next."""
 CLEAR = 2.0
 """Standard errors from which on the true gradient is told from noise. Below, nothing is learned of the terms."""
 PRIOR = 0.5
@@ -59,10 +59,10 @@ class Agreement(NamedTuple):
     variance: Float[Array, " reward"]
 
     def add(self, new: "Agreement", size: Float[Array, "..."], heard: Bool[Array, "..."]) -> "Agreement":
-        """`new` in units of `size`, where it was `heard`."""
+        """`new` in units of `size`, where it was `heard`; nothing fades otherwise."""
         return Agreement(
-            MEMORY * self.total + jnp.where(heard, new.total / size, 0.0),
-            MEMORY**2 * self.variance + jnp.where(heard, new.variance / size**2, 0.0),
+            jnp.where(heard, MEMORY * self.total + new.total / size, self.total),
+            jnp.where(heard, MEMORY**2 * self.variance + new.variance / size**2, self.variance),
         )
 
     @property
@@ -105,11 +105,11 @@ class Evidence(NamedTuple):
         heard = (sizes > 0) & (own.sum() > 2)
         sizes = jnp.where(heard, sizes, 1.0)
         return Evidence(
-            MEMORY * self.gram + jnp.where(heard[0], gram / sizes[0], 0.0),
+            jnp.where(heard[0], MEMORY * self.gram + gram / sizes[0], self.gram),
             self.agreement.add(agreement, sizes[0], heard[0]),
             self.direction.add(direction, jnp.sqrt(sizes[0] * sizes), heard[0] & heard),
             self.with_itself.add(with_itself, sizes, heard),
-            MEMORY * self.batches + heard[0],
+            jnp.where(heard[0], MEMORY * self.batches + 1, self.batches),
         )
 
 
