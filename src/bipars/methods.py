@@ -18,6 +18,7 @@ from bipars.lower.ppo import PPO
 from bipars.nets.optimiser import adam
 from bipars.nets.spaces import HasSpaces
 from bipars.settings.config import Config
+from bipars.settings.importing import IMPORT
 from bipars.settings.resolved import Form, ResolvedConfig
 from bipars.shaping.dpba import LearnedPotential
 from bipars.shaping.given import GivenPotential, Potential, Second
@@ -370,9 +371,6 @@ def find_method(name: "str | Method") -> Method:
     if name not in METHODS:
         raise unknown("method", name, (*METHODS, "import:MODULE.METHOD"))
     return METHODS[name]
-
-
-IMPORT = "import:"
 
 
 def _imported_method(name: str) -> Method:

@@ -11,7 +11,7 @@ from bipars.lower.replay import bytes_per_transition
 from bipars.methods import METHODS, Method, check_upper, find_method, fixed
 from bipars.nets.mlp import count_parameters
 from bipars.nets.spaces import BoxActions, DiscreteActions, HasSpaces
-from bipars.nets.weights import FORMS, make_weights
+from bipars.nets.weights import make_weights
 from bipars.settings.base import require
 from bipars.settings.config import Config, DDPGConfig, DDPGUpperConfig, PPOConfig, UpperConfig, WeightConfig
 from bipars.settings.resolved import Form, ResolvedConfig, ResolvedDDPG, ResolvedUpper, ResolvedWeights
@@ -157,8 +157,6 @@ def resolve_form(config: Config, method: Method, env: HasSpaces) -> Form:
     form, discrete = config.weights.form, isinstance(env.actions, DiscreteActions)
     if form == "auto":
         return method.discrete_form if discrete else method.continuous_form
-    if form not in FORMS:
-        raise unknown("weights.form", form, (*FORMS, "auto"))
     if form == "per-action" and not discrete:
         others = "'state' or 'scalar'" if method.shows_weights else "'state-action', 'state' or 'scalar'"
         raise UsageError(

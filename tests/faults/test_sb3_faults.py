@@ -45,7 +45,7 @@ class Recurrent(ActorCriticPolicy):
         ({"weights": {"simplex": True}}, "weights.simplex is not supported"),
         ({"weights": {"form": "per-action"}}, "weights.form 'per-action' needs one discrete action"),
         ({"weights": {"form": "statewise"}}, "unknown weights.form 'statewise'"),
-        ({"weights": {"high": 0.5}}, "weights.initial is 1.0; expected a number from None to 0.5"),
+        ({"weights": {"high": 0.5}}, "weights.initial is 1.0; expected a number from -inf to 0.5"),
     ],
 )
 def test_one_line_before_training(settings, message):

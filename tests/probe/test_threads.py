@@ -201,7 +201,6 @@ def test_a_suite_that_asks_for_more_cores_than_there_are_leaves_nothing_behind(t
 def test_a_cluster_that_shrank_may_grow_again(tmp_path):
     work = Work(planned(tmp_path, 2, 1), None)
     assert work.take(1) is None
-    assert not work.blocked
     assert len(work.take(2)) == 1
 
 

@@ -40,7 +40,7 @@ def measure_updates(updates: int, settings: Mapping[str, Any]) -> dict[str, floa
     state, signals = iterate(state, seed)
     jax.block_until_ready(signals)
     start = time.perf_counter() - began
-    for _ in range(getattr(program.algorithm, "warmup_rounds", 0)):
+    for _ in range(getattr(program.algorithm.lower, "warmup_rounds", 0)):
         state, signals = iterate(state, seed)
     seconds = []
     for _ in range(updates):

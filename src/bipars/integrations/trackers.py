@@ -67,7 +67,7 @@ class MLflow(Callback):
         found = self._client.get_experiment_by_name(self._experiment)
         experiment = self._client.create_experiment(self._experiment) if found is None else found.experiment_id
         self.run_id = self._client.create_run(experiment, run_name=self._name).info.run_id
-        settings = list(_flat(asdict(agent.config)).items())
+        settings = list(agent.config.flat().items())
         for start in range(0, len(settings), PARAMETERS_AT_ONCE):
             part = settings[start : start + PARAMETERS_AT_ONCE]
             given = [self._mlflow.entities.Param(name, str(value)[:LONGEST_PARAMETER]) for name, value in part]
@@ -88,14 +88,6 @@ def _package(name: str, what: str) -> ModuleType:
         return import_module(name)
     except ImportError:
         raise UsageError(f"{what} needs a package that is not installed: pip install 'bipars[{name}]'") from None
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by names such as ppo.gamma."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
-    return found
 
 
 def _allowed(name: str) -> str:

@@ -208,7 +208,7 @@ class PPO:
             log["policy_learning_rate"] = rate * moved.rate * self.config.policy_learning_rate
         return moved, upper, kept, log
 
-    def policy_log(self, policy: Policy, samples: Samples, own: Float[Array, " sample"] | None) -> dict[str, Array]:
+    def policy_log(self, policy: Any, samples: Samples, own: Float[Array, " sample"] | None) -> dict[str, Array]:
         """How far the round has moved the policy, and how much it still explores."""
         places = spread(len(samples.obs), LOGGED_SAMPLES)
         obs, action, log_prob = (x[places] for x in samples[:3])

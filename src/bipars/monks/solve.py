@@ -10,8 +10,7 @@ from math import log
 
 import numpy as np
 
-from bipars.errors import UsageError
-from bipars.monks.rules import MONKS, Game
+from bipars.monks.rules import Game
 
 LARGEST_TREE = 200_000
 """Ways to share out, portions ** monks, up to which all of them are looked at: a second or two."""
@@ -40,10 +39,7 @@ def solve(game: Game, portions: int) -> Plan:
 
     It is made for a gruel of 1: what is alike, and what is not, must not hang on how much there is.
     """
-    monks, most = game.num_monks, most_monks(portions)
-    if monks > most:
-        raise UsageError(f"{MONKS} is {monks}; with {portions} portions the game is solved exactly for {most} at most")
-    unit, shares = game.unit, np.linspace(0.0, 1.0, portions)
+    monks, unit, shares = game.num_monks, game.unit, np.linspace(0.0, 1.0, portions)
 
     @cache
     def plan(step: int, left: float) -> Plan:

@@ -36,9 +36,6 @@ class DeterministicPolicy:
         """Nobody asks for it; a sampler reports it with every batch."""
         return jnp.zeros(obs.shape[:-1])
 
-    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
-        return {}
-
 
 @module
 class ExploringPolicy:
@@ -63,9 +60,6 @@ class ExploringPolicy:
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
         return self.policy.log_prob(obs, action)
-
-    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
-        return {"policy_std": self.std}
 
 
 @module

@@ -24,9 +24,6 @@ class Policy(Protocol):
     def sample(self, obs: Float[Array, "... obs"], noise: Array) -> Array: ...
     def mode(self, obs: Float[Array, "... obs"]) -> Array: ...
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]: ...
-    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
-        """How much it still explores: its mean entropy and, where actions have a size, their deviation."""
-        ...
 
 
 @module
@@ -48,6 +45,7 @@ class CategoricalPolicy:
         return jnp.sum(log_probs * one_hot(action, log_probs.shape[-1], log_probs.dtype), axis=-1)
 
     def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
+        """How much it still explores: its mean entropy and, where actions have a size, their deviation."""
         log_probs = jax.nn.log_softmax(self.net(obs))
         return {"entropy": -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1).mean()}
 
@@ -140,7 +138,7 @@ class HyperPolicy:
         return self.policy.log_prob(self._extend(obs), action)
 
     def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
-        return self.policy.spread(self._extend(obs))
+        return self.policy.spread(self._extend(obs))  # type: ignore[attr-defined]
 
 
 @module
@@ -161,9 +159,6 @@ class NormalisedPolicy:
 
     def log_prob(self, obs: Float[Array, "... obs"], action: Array) -> Float[Array, "..."]:
         return self.policy.log_prob(self.scale(obs), action)
-
-    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
-        return self.policy.spread(self.scale(obs))
 
 
 @module
@@ -197,9 +192,6 @@ class GroupedPolicy:
         self, obs: Float[Array, "... env obs"], action: Array, noise: Array
     ) -> Float[Array, "... env"]:
         return self._each(log_prob_of_sample, obs, action, noise)
-
-    def spread(self, obs: Float[Array, "sample obs"]) -> dict[str, Array]:
-        return self.first.spread(obs)
 
 
 def as_networks(policy: Policy, num_envs: int) -> Networks | None:

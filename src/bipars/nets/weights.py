@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bipars.errors import unknown
 from bipars.nets.mlp import MLP, encode_action, make_mlp, module, namespace, one_hot, static, uniform
 from bipars.nets.spaces import ActionSpace, DiscreteActions, HasSpaces
 from bipars.settings.resolved import ResolvedWeights
@@ -184,9 +183,6 @@ def no_weights(num_terms: int) -> WeightFunction:
     return ScalarWeights(jnp.zeros(num_terms), Range(0.0, None, None))
 
 
-FORMS = ("state", "state-action", "per-action", "scalar")
-
-
 def make_weights(key: PRNGKeyArray, config: ResolvedWeights, env: HasSpaces, num_terms: int) -> WeightFunction:
     """The weight function of `config.form`, its weights near `config.initial` everywhere (appendix D.1)."""
     if config.by_evidence:
@@ -210,5 +206,3 @@ def make_weights(key: PRNGKeyArray, config: ResolvedWeights, env: HasSpaces, num
         case "per-action":
             assert isinstance(actions, DiscreteActions)  # `resolve_form` has refused all others
             return PerActionWeights(net(size, actions.n * num_terms), span, actions.n)
-        case other:
-            raise unknown("weights.form", str(other), FORMS)

@@ -106,8 +106,6 @@ def _weights(cell: Cell, term: str) -> dict[str, Any] | None:
     parts = {}
     for name in ("p10", "p50", "p90"):
         steps, values = cell.curves(f"weight_{name}/{term}", every_row=True)
-        if name == "p50" and not len(steps):  # runs of earlier versions
-            steps, values = cell.curves(f"weight/{term}", every_row=True)
         if not len(steps):
             return None
         steps, parts[name] = _thin(steps, values)

@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from bipars.errors import BiparsError, UsageError
-from bipars.methods import METHODS
 from bipars.metrics import with_tables
-from bipars.results.panels import Collection, collect, method_role
+from bipars.results.panels import Collection, collect, run_role
 from bipars.results.statistics import SAMPLES
 from bipars.results.summary import evaluations, short_name
 from bipars.results.verdict import verdicts
@@ -138,7 +137,7 @@ def pairs(manifest: Manifest, root: Path) -> list[Pair]:
     if not asked:
         return []
     runs, cells = manifest.finished_runs(root), {cell.name: cell for cell in manifest.suite.cells}
-    roles = {name: _role(cell.config.method) for name, cell in cells.items()}
+    roles = {name: run_role(cell.config) for name, cell in cells.items()}
     read = {
         cell: tuple(read_outcome(run, roles[cell]) for run in runs[cell])
         for cell in dict.fromkeys(cell for panel in asked for cell in panel.cells)
@@ -170,10 +169,6 @@ def read_outcome(run: RunDirectory, role: str) -> Outcome:
 
 def advice_on(run: RunDirectory) -> dict[str, str]:
     return {short_name(v.term): v.advice for panel in collect(run.path).panels for v in verdicts(panel)}
-
-
-def _role(method: str) -> str:
-    return method_role(METHODS[method]) if method in METHODS else "other"
 
 
 def merge(found: Iterable[Pair]) -> list[Pair]:

@@ -64,7 +64,7 @@ class JaxSampler:
         physics = jax.vmap(self.env.reset)(jax.random.split(env_key, self.num_envs))
         return EnvState(physics, jnp.zeros(self.num_envs, jnp.int32), params)
 
-    def run(self, policy: Policy, start: EnvState, key: PRNGKeyArray) -> tuple[EnvState, Batch]:
+    def run(self, policy: Policy, start: EnvState, key: PRNGKeyArray, greedy: bool = False) -> tuple[EnvState, Batch]:
         """`steps` steps in each environment, with resets inside."""
         action_key, reset_key, term_key = jax.random.split(key, 3)
         env, lead = self.env, (self.steps, self.num_envs)
@@ -76,7 +76,7 @@ class JaxSampler:
         def step(state: tuple[Any, Array], now: tuple[Array, Array, Any]) -> tuple[Any, tuple[Any, ...]]:
             (physics, time), (noise, key, start) = state, now
             obs = observe(physics)
-            action = policy.sample(obs, noise)
+            action = policy.mode(obs) if greedy else policy.sample(obs, noise)
             physics, reward, terminated, truncated, info = jax.vmap(env.step)(key, physics, action)
             time = time + 1
             done = terminated | truncated | (time >= env.max_steps)

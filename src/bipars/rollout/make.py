@@ -4,7 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 import jax
@@ -33,13 +33,6 @@ from bipars.terms.true_reward import TrueReward, check_true_reward
 
 Env = gymnasium.Env[Any, Any] | Factory | VectorEnv[Any, Any, Any] | VectorFactory | Environment
 """An environment as an object: an instance, a function that makes one, many of them at once, or one written in JAX."""
-
-
-class HasChecks(Protocol):
-    """A potential, which can be tried on first observations."""
-
-    def check_compiled(self, env: HasSpaces, obs: Any, action: Any) -> None: ...
-    def check_host(self, env: Any, obs: np.ndarray, action: np.ndarray) -> None: ...
 
 
 def environment_name(env: "str | Env") -> str:
@@ -157,9 +150,9 @@ def check_sampler(
     terms: tuple[RewardTerm, ...],
     true_reward: TrueReward,
     env: Env | None = None,
-    potential: HasChecks | None = None,
+    potential: Any = None,
 ) -> Spaces:
-    """Tries all of them on one step, so that what does not work is found before training."""
+    """Tries all of them, and a `GivenPotential`, on one step: what does not work is found before training."""
     check_names(terms)
     if true_reward.kind == "env-minus-terms":
         drawn = [term.name for term in terms if isinstance(term, CompiledTerm)]

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,8 +118,7 @@ class RunDirectory:
         if self.kind != kind:
             what = "a training run, whose files saving would destroy" if self.kind == "run" else KINDS[self.kind]
             raise RunDirectoryError(f"{self.path} is {what}. {elsewhere}")
-        existing = _with_absolute_source(self.config)
-        difference = _difference(existing.flat(), _with_absolute_source(config).flat())
+        difference = _difference(self.config.flat(), config.flat())
         if not difference and objects != self.objects:
             difference = f"your own Python objects: {self.objects} there, {objects} now"
         if difference:
@@ -312,11 +310,6 @@ def find_runs(path: str | os.PathLike[str]) -> list[RunDirectory]:
     if not found:
         raise RunDirectoryError(f"{root} holds no run of bipars")
     return found
-
-
-def _with_absolute_source(config: ResolvedConfig) -> ResolvedConfig:
-    """Older runs recorded the run whose weights they reuse as it was typed."""
-    return replace(config, weights_from=config.weights_from and str(Path(config.weights_from).resolve()))
 
 
 def _difference(a: dict[str, Any], b: dict[str, Any]) -> str:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from bipars.errors import UsageError
-from bipars.methods import IMPORT, METHODS, Method, find_method
+from bipars.methods import METHODS, Method, find_method
 from bipars.program import Objects
 from bipars.rollout.make import Env, environment_name
 from bipars.runs.directory import RunDirectory
-from bipars.settings.importing import named_code
+from bipars.settings.importing import IMPORT, named_code
 from bipars.settings.resolved import ResolvedConfig
 from bipars.shaping.given import Potential
 from bipars.terms.builtin import make_term, task_term

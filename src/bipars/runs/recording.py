@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
-from bipars.nets.mlp import module, to_numpy
+from bipars.nets.mlp import to_numpy
 from bipars.nets.policies import Policy
 from bipars.nets.running import RunningMoments
 from bipars.nets.weights import WeightFunction
@@ -38,25 +38,6 @@ class Episode(NamedTuple):
         return Episode(nothing, columns, columns, nothing)
 
 
-@module
-class Greedy:
-    """A policy that always takes its most likely action."""
-
-    policy: Policy
-
-    def draw_noise(self, key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-        return self.policy.draw_noise(key, shape)
-
-    def sample(self, obs: Array, noise: Array) -> Array:
-        return self.policy.mode(obs)
-
-    def mode(self, obs: Array) -> Array:
-        return self.policy.mode(obs)
-
-    def log_prob(self, obs: Array, action: Array) -> Array:
-        return self.policy.log_prob(obs, action)
-
-
 def record_episode(algorithm: BiLevel, state: TrainState, key: PRNGKeyArray) -> Episode:
     """The same episode for the same state and key; none where environments only come many at a time."""
     sampler, policy, params = algorithm.sampler, algorithm.acting(state), state.env.term_params
@@ -81,7 +62,7 @@ def weigh(weights: WeightFunction, moments: RunningMoments | None, obs: Any, act
 
 def _record_compiled(sampler: JaxSampler, policy: Policy, params: Any, key: PRNGKeyArray) -> tuple[Any, ...]:
     alone = replace(sampler, num_envs=1, steps=min(sampler.env.max_steps, LONGEST))
-    batch = jax.tree.map(lambda x: np.asarray(x)[:, 0], _run(alone, Greedy(policy), params, key))
+    batch = jax.tree.map(lambda x: np.asarray(x)[:, 0], _run(alone, policy, params, key))
     end = int(np.argmax(batch.done)) + 1 if batch.done.any() else len(batch.done)
     size = np.asarray(effort(sampler.actions, batch.action))
     return tuple(x[:end] for x in (batch.obs, batch.action, batch.reward, batch.terms, size))
@@ -92,5 +73,5 @@ def _run(sampler: JaxSampler, policy: Policy, params: Any, key: PRNGKeyArray) ->
     reset_key, run_key = jax.random.split(key)
     physics = jax.vmap(sampler.env.reset)(jax.random.split(reset_key, 1))
     start = EnvState(physics, jnp.zeros(1, jnp.int32), params)
-    batch = sampler.run(policy, start, run_key)[1]
+    batch = sampler.run(policy, start, run_key, greedy=True)[1]
     return batch._replace(restarted=batch.done)

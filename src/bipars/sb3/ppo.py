@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import gymnasium
 import numpy as np
@@ -62,7 +62,6 @@ class ShapedPPO(PPO):
     as in the paper; `horizon` is the discount of later terms in it.
     """
 
-    policy_aliases: ClassVar[dict[str, Any]] = PPO.policy_aliases
     shaping: UpperLevel
     record: Record
 

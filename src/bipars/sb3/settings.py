@@ -10,12 +10,12 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 
 from bipars.errors import UsageError, unknown
 from bipars.methods import METHODS, Method
-from bipars.nets.spaces import DiscreteActions
+from bipars.resolve import resolve_weights as resolve_anywhere
 from bipars.sb3.upper import MOST_INPUTS
 from bipars.settings.base import merge
-from bipars.settings.config import PPOConfig, WeightConfig
+from bipars.settings.config import Config, PPOConfig, WeightConfig
 from bipars.settings.recipe import recipe
-from bipars.settings.resolved import Form, ResolvedConfig, ResolvedUpper, ResolvedWeights
+from bipars.settings.resolved import ResolvedConfig, ResolvedUpper, ResolvedWeights
 from bipars.terms.steps import StepSpaces
 
 SUPPORTED = ("mgl", "single", "ns", "ppo")
@@ -71,34 +71,15 @@ def resolve(asked: Asked, model: Any, single: StepSpaces) -> ResolvedConfig:
 
 
 def resolve_weights(asked: Asked, method: Method, single: StepSpaces) -> ResolvedWeights:
+    """As everywhere, but for phi's step size; and of images, weights are one number per term."""
     weights: WeightConfig = merge(WeightConfig(), dict(asked.weights), "weights")
-    form: Form = resolve_form(weights.form, method, single)
     by_evidence = asked.by_evidence and method.learns_weights
     usual = DEVIATION_LEARNING_RATE if by_evidence else LEARNING_RATES.get(asked.method, LEARNING_RATES["mgl"])
-    initial = weights.initial if method.initial_weight is None else method.initial_weight
-    low, high = (weights.low, weights.high) if method.learns_weights else (None, None)
-    if (low is not None and initial < low) or (high is not None and initial > high):
-        raise UsageError(f"weights.initial is {initial}; expected a number from {low} to {high}", ["weights.initial"])
-    return ResolvedWeights(
-        **vars(replace(weights, low=low, high=high))
-        | {"form": form, "initial": initial, "learning_rate": weights.learning_rate or usual}
-        | {"by_evidence": by_evidence}
-    )
-
-
-def resolve_form(form: str, method: Method, single: StepSpaces) -> Form:
-    """What z depends on: nothing where an observation is an image."""
-    discrete = isinstance(single.actions, DiscreteActions)
-    if form == "per-action" and not discrete:
-        raise UsageError(
-            f"weights.form 'per-action' needs one discrete action; those here are {single.actions}. "
-            "Use 'state-action', 'state' or 'scalar'"
-        )
-    if form != "auto":
-        return form  # type: ignore[return-value]
-    if single.observation_size > MOST_INPUTS:
-        return "scalar"
-    return method.discrete_form if discrete else method.continuous_form
+    weights = replace(weights, learning_rate=weights.learning_rate or usual)
+    if weights.form == "auto" and single.observation_size > MOST_INPUTS:
+        weights = replace(weights, form="scalar")
+    config = Config(env=asked.env, terms=asked.terms, method=asked.method, weights=weights)
+    return resolve_anywhere(config, method, single, by_evidence)
 
 
 def resolve_ppo(model: Any) -> PPOConfig:

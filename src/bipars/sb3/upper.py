@@ -29,6 +29,7 @@ from bipars.lower.advantages import (
     term_advantages,
 )
 from bipars.lower.control import CONTROL, TREATED
+from bipars.methods import discount
 from bipars.nets.mlp import to_numpy
 from bipars.nets.running import ReturnScale, RunningMoments
 from bipars.nets.spaces import Spaces
@@ -245,7 +246,7 @@ class UpperLevel:
             round.terms,
             round.done,
             cotangent.reshape(round.done.shape),
-            self.discount,
+            discount(self.config),
         )
         self._ascend(parameters, gradients)
         self._theta = theta
@@ -257,12 +258,6 @@ class UpperLevel:
         norm = torch.nn.utils.clip_grad_norm_(parameters, float("inf") if limit is None else limit)
         self.gradient_norms.append(float(norm))
         self.weights_optimizer.step()
-
-    @property
-    def discount(self) -> float:
-        """Of later weighted terms in the derivative of an action's advantage, from step to step."""
-        ppo = self.config.ppo
-        return ppo.gamma * (ppo.gae_lambda if self.config.upper.horizon == "gamma-lambda" else 1.0)
 
     # Checkpoints
 

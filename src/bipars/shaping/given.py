@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bipars.envs import spaces
 from bipars.envs.base import native_actions, native_observation
+from bipars.envs.cartpole import ANGLE_LIMIT
 from bipars.envs.registry import find_family
 from bipars.errors import NonFiniteError, UsageError, unknown
 from bipars.nets.mlp import namespace
@@ -60,8 +61,6 @@ class CartPolePotential(Potential):
         check_cart_pole(f"potential '{self.name}'", env, how)
 
 
-FALLEN = 12 * 2 * np.pi / 360
-"""The angle at which an episode of cart-pole ends."""
 SWING = 4.0
 """Speed by which a pole swings out, per second: its angle in the near future is angle + velocity / SWING."""
 TRIED = 5
@@ -75,7 +74,7 @@ def upright(obs: Any) -> Any:
 
     Ten times as much ruins the learning: until the critic knows it, a potential is noise in the advantages.
     """
-    heading = (obs[2] + obs[3] / SWING) / FALLEN
+    heading = (obs[2] + obs[3] / SWING) / ANGLE_LIMIT
     return 0.1 - 0.1 * namespace(obs).minimum(heading**2, 1.0)
 
 

@@ -108,8 +108,6 @@ class Work:
         self.waiting = [[run] for run in missing] if cores is None else shares(missing, cores)
         self.active: list[list[PlannedRun]] = []
         self.failed: list[PlannedRun] = []
-        self.blocked: list[PlannedRun] = []
-        """Not run, since the run whose weights they reuse failed."""
         self.total, self.done = len(runs), len(runs) - len(missing)
         self.total_steps = sum(run.config.steps for run in runs)
         self.steps = self.total_steps - sum(run.config.steps for run in missing)
@@ -126,8 +124,7 @@ class Work:
                 self.active.append(share)
                 return share
         if not self.active and not any(all(run.ready for run in share) for share in self.waiting):
-            self.blocked += [run for share in self.waiting for run in share]
-            self.waiting = []
+            self.waiting = []  # the runs whose weights they reuse failed
         return None
 
     def give_back(self, share: list[PlannedRun], death: str = "") -> None:

@@ -82,12 +82,7 @@ def hessian_product(
 
 def unravel_like(weights: WeightFunction, flat: Float[Array, " phi"]) -> WeightFunction:
     """A flat gradient in the shape of the weight function's parameters."""
-    leaves, structure = jax.tree.flatten(weights)
-    parts, start = [], 0
-    for leaf in leaves:
-        parts.append(flat[start : start + leaf.size].reshape(leaf.shape))
-        start += leaf.size
-    return jax.tree.unflatten(structure, parts)
+    return ravel_pytree(weights)[1](flat)
 
 
 def gradient_log(gradients: Any) -> dict[str, Array]:
