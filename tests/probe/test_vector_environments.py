@@ -99,7 +99,7 @@ def test_a_vector_environment_and_a_function_that_makes_one_are_trained_in(tmp_p
 
     counts = []
     agent = quick(lambda num_envs: counts.append(num_envs) or make(num_envs), "noise").learn(64)
-    assert counts == [1, 2, 2]  # the trial, two to train in, two to evaluate in
+    assert counts == [1, 2, 2, 1]  # the trial, two to train in, two to evaluate in, the report's episode
     assert agent.metrics[-1]["evaluation_length"] > 5
 
 

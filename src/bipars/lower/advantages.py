@@ -17,6 +17,8 @@ ANY = 1e30
 """More than a reward ever is."""
 LENGTH, TRUE = -3, -1
 """Places of two rewards, after those of the terms: 1 at every step, and the true one."""
+LEAST_VARIED = 0.1
+"""Unit of the length's returns at least, in units of their mean: those of one-step episodes never vary."""
 CONSTANT = 0.01
 """Standard deviation of a term, in units of its mean, below which it pays for the length of episodes and no more."""
 SMALL = 0.03
@@ -141,6 +143,9 @@ def advantages_by_values(
         running = jnp.where(batch.restarted, 0.0, returns.running)
         returns = returns._replace(running=running).update(rewards, batch.done, config.gamma)
         unit = returns.std
+        if scales.terms is not None:
+            least = LEAST_VARIED * jnp.abs(returns.moments.mean[LENGTH])
+            unit = unit.at[LENGTH].max(least)
     advantage, target = gae(
         rewards / unit, value, next_value, batch.terminated, batch.done, config.gamma, config.gae_lambda
     )
