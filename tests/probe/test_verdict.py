@@ -156,6 +156,7 @@ def test_longer_training_is_advised_only_while_the_true_return_rises(tmp_path, t
         (-6.0, -2.0, 0.01, "Leave it out: even reversed, it hardly counts."),
         (-6.0, -0.02, 0.5, "Leave it out: even reversed, it hardly counts."),  # its unit is 1
         (-6.0, 2.0, 0.5, "Change its sign, or leave it out."),
+        (-6.0, 0.02, 0.5, "Change its sign, or leave it out."),  # it was never reversed
     ],
 )
 def test_no_weight_is_named_that_is_next_to_nothing(tmp_path, t, weight, share, words):
@@ -165,6 +166,21 @@ def test_no_weight_is_named_that_is_next_to_nothing(tmp_path, t, weight, share, 
         fake_snapshots(run, unit=1.0)
     (verdict,) = verdicts(collect(tmp_path).panels[0])
     assert (verdict.advice, verdict.sentences[-1]) == ("reverse", words)
+
+
+@pytest.mark.parametrize(
+    ("unit", "words"),
+    [(0.5, ""), (0.0011, "As written it counts 900 times as much as the true reward: give it a far smaller weight.")],
+)
+def test_a_term_to_keep_that_drowns_the_reward_as_written_says_so(tmp_path, unit, words):
+    fake_cell(tmp_path, "mgl", GOOD, weight=0.001)
+    add_evidence(tmp_path, push=6.0)
+    for run in find_runs(tmp_path):
+        fake_snapshots(run, unit=unit)
+    (verdict,) = verdicts(collect(tmp_path).panels[0])
+    assert verdict.advice == "keep"
+    assert ("As written it counts" in verdict.evidence) == bool(words)
+    assert verdict.evidence.endswith(words)
 
 
 def test_what_a_hint_names_can_be_done_where_it_was_trained(tmp_path):

@@ -20,6 +20,8 @@ FEW_UPDATES, ENOUGH_UPDATES = 10, 50
 """Of fewer updates than the first nothing can be expected; the second is what to try."""
 TINY = 0.05
 """A weight below this part of the one at which its term counts as much as the true reward is not worth naming."""
+DROWNS = 0.01
+"""A term whose weight would have to be below this to count as much as the true reward drowns it as written."""
 BEHIND = 1.5
 """Standard errors by which a term has lost side by side; it takes KNOWN to win, since little is lost without a term."""
 OFFSET = 0.5
@@ -328,13 +330,18 @@ class Verdict:
                 return ["Keep it at the beginning of training and let it fade."]
             case "keep" if self.weights.mean.value < 0 and not self.negligible and self._offset():
                 return ["Its learned weight is negative, for what its mean rewards: subtract the mean."]
+            case "keep" if self.unit is not None and self.unit < DROWNS:
+                times = float(f"{1 / self.unit:.1g}")
+                return [
+                    f"As written it counts {times:,.0f} times as much as the true reward: give it a far smaller weight."
+                ]
             case "keep" if self.ahead < 0:
                 small = self.negligible or self.weights.mean.value < 0
                 much = "a far smaller weight" if small else f"its learned weight (about {weight})"
                 return [f"As written it counts too much: give it {much}."]
             case "keep" if self.weights.share is not None and self.weights.share < IGNORED_SHARE:
                 return ["By the end of training it hardly counted."]
-            case "reverse" if self.negligible:
+            case "reverse" if self.negligible and self.weights.mean.value < 0:
                 return ["Leave it out: even reversed, it hardly counts."]
             case "reverse" if self.weights.mean.value < 0:
                 return [f"Change its sign (a weight of about {weight}), or leave it out."]
