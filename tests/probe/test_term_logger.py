@@ -149,3 +149,15 @@ def test_bad_input_is_one_line(tmp_path):
     raising.reset()
     with pytest.raises(TermError, match="term 'odd' failed: AttributeError"):
         raising.step(ACTION)
+
+
+def test_shaped_rewards_of_a_vector_environment_with_whole_numbers_keep_their_fraction():
+    class Whole(gymnasium.vector.VectorRewardWrapper):
+        def rewards(self, reward):
+            return reward.astype(np.int64)
+
+    vector = Whole(SyncVectorEnv([Counter, Counter]))
+    env = bipars.shaped_env(vector, [bipars.RewardTerm("half", lambda *transition: 1.0)], {"half": 0.5})
+    env.reset(seed=0)
+    reward = env.step(np.stack([ACTION, ACTION]))[1]
+    assert np.allclose(reward, 10.5)

@@ -102,7 +102,8 @@ class TermLogger:
         if self.weight_function is None:
             return reward, columns
         weights = self.weight_function(obs, actions)
-        shaped = (true + np.sum(weights * values, axis=-1)).astype(np.asarray(reward).dtype)
+        kind = np.result_type(np.asarray(reward), np.float32)  # integers would cut off the weighted terms
+        shaped = (true + np.sum(weights * values, axis=-1)).astype(kind)
         return shaped, columns | self._columns("weight", weights)
 
 
