@@ -39,7 +39,7 @@ MEMORY = 0.95
 CLEAR = 2.0
 """Standard errors from which on the true gradient is told from noise. Below, nothing is learned of the terms."""
 PRIOR = 0.5
-"""Prior standard deviation of a weight about where it starts, in units of the true reward, beside its start's size."""
+"""Prior standard deviation of a weight about its start, in units of the reward; the start adds to it in quadrature."""
 RIDGE = 0.05
 """Of M's diagonal: terms that say the same share their weight."""
 LARGEST = 5.0
